@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Generator
+import warnings
+from collections.abc import Callable, Generator
+from typing import Any
 
 import pytest
 from _pytest.assertion import rewrite
@@ -30,9 +33,22 @@ settings.register_profile(
 settings.load_profile("fairlead")
 
 
+_close: Callable[[Any], None] = asyncio.SelectorEventLoop.close
+
+
+def _close_and_report(loop: Any) -> None:
+    """Close the loop of a test; connections that are open then are reported here, not in a test that runs later."""
+    transports = [] if loop.is_closed() else list(loop._transports.values())
+    left = [f"{transport!r} of {transport._protocol!r}" for transport in transports if transport._sock is not None]
+    _close(loop)
+    if left:
+        warnings.warn(f"open when the loop ended: {', '.join(left)}", ResourceWarning, stacklevel=2)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """End whatever a test has started also when the tests are killed; run all tests only where all of them can run."""
     guard()
+    asyncio.SelectorEventLoop.close = _close_and_report  # pyright: ignore[reportAttributeAccessIssue]
     if not hasattr(config, "workerinput"):
         # Agents keep their names there; the home of the user who runs the tests is not theirs. Workers inherit it.
         state = tempfile.TemporaryDirectory(prefix="fairlead-state-", ignore_cleanup_errors=True)

@@ -29,6 +29,7 @@ import msgspec
 
 from fairlead.announce import layer2_packets as packets
 from fairlead.model.machine import AddressState, AnnouncedAddress, MachinePlan, Neighbour
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.networks import inside, ip
 from tests.worlds.layer2_machine import PlanFile, StateFile
 from tests.worlds.own_time import waited_s
@@ -260,6 +261,13 @@ class Layer2Link:
         made = Host(self, name, number)
         self.hosts.append(made)
         return made
+
+    async def aclose(self) -> None:
+        """End the servers with what they have accepted, and close."""
+        for machine in self.machines:
+            if machine._server is not None:
+                await stop_listening(machine._server)
+        self.close()
 
     def close(self) -> None:
         """End the processes, and delete the namespaces."""

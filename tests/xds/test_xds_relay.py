@@ -33,6 +33,7 @@ from fairlead.providers.envoy.kubernetes.manifests import DeploymentSettings
 from fairlead.providers.envoy.provider import EnvoyProvider
 from fairlead.providers.envoy.resources import ResourceType, packaged_schema
 from fairlead.runtime.background import keep_running
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.processes import wait_until
 from tests.unit.providers.envoy.kubernetes.fake_kube import FakeKube
 from tests.xds.conftest import first_port
@@ -310,5 +311,5 @@ async def test_a_machine_closes_connections_after_the_drain_time_without_a_hub(
 
     await wait_until(over, "nothing drains any longer")
     await site.until("other")
-    server.close()
+    await stop_listening(server)
     await world.close()

@@ -17,6 +17,7 @@ from fairlead.model.desired import Affinity, FrontendSpec, Listener, ProxyProtoc
 from fairlead.model.health import HealthCheck
 from fairlead.model.keys import TargetKey
 from fairlead.providers.envoy import connection_frontend as listeners
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.processes import wait_until
 from tests.xds.world import TIMEOUT_S, UDP, World, ask, ask_udp, connected, local_envoy, settled, until_closed
 
@@ -296,7 +297,7 @@ async def test_a_download_from_a_draining_target_ends_or_is_cut_at_the_deadline(
         received += await reader.read(-1)
     last_part.set()
     writer.close()
-    server.close()
+    await stop_listening(server)
     assert received == (b"xy" if whole else b"x")
 
     async def figures_are_gone() -> bool:
@@ -332,7 +333,7 @@ async def test_both_ends_see_how_a_drain_ends_a_connection(world: World, reset: 
     async with asyncio.timeout(TIMEOUT_S):
         assert [await end_of(reader), await ends.get()] == (["reset"] * 2 if reset else ["end"] * 2)
     writer.close()
-    server.close()
+    await stop_listening(server)
 
 
 @pytest.mark.req("F-4")
@@ -375,4 +376,4 @@ async def test_a_drain_cuts_no_connection_of_another_load_balancer(world: World)
     assert received == [b"x", b"x", b"y", b"y"]
     for writer in (first_writer, second_writer):
         writer.close()
-    server.close()
+    await stop_listening(server)

@@ -24,6 +24,7 @@ from fairlead.providers.haproxy.runtime_api import RuntimeApi
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import Clock, SystemClock, VirtualClock
 from fairlead.runtime.queue import BACKOFF_LIMIT_S
+from fairlead.runtime.telemetry import stop_listening
 from fairlead.sync.history import Report
 from fairlead.sync.plan import Tracker
 from fairlead.sync.readback import Readback
@@ -447,7 +448,7 @@ async def test_a_haproxy_that_never_answers_slows_no_other_haproxy(haproxy: HAPr
             assert not [report for report in engine.reports if report.done and report.load_balancer != well.key]
     finally:
         released.set()
-        dead.close()
+        await stop_listening(dead)
         await provider.delete(well.key)
         await provider.close()
 

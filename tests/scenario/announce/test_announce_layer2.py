@@ -11,7 +11,7 @@ import socket
 import statistics
 import subprocess
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -39,8 +39,8 @@ ECHO_PORT = 8081
 
 
 @pytest.fixture
-def link(tmp_path) -> Iterator[Layer2Link]:
-    with contextlib.closing(Layer2Link(tmp_path)) as made:
+async def link(tmp_path) -> AsyncIterator[Layer2Link]:
+    async with contextlib.aclosing(Layer2Link(tmp_path)) as made:
         yield made
 
 
@@ -352,7 +352,7 @@ async def test_a_restart_sends_nothing_that_changes_a_neighbour(link, address):
 @BOTH
 async def test_a_take_over_reaches_clients_bridges_and_old_stacks(tmp_path, address):
     """A bridge that forgets MACs after 5 s; a client of Linux; one that takes replies of ARP only."""
-    with contextlib.closing(Layer2Link(tmp_path, ageing_s=5)) as link:
+    async with contextlib.aclosing(Layer2Link(tmp_path, ageing_s=5)) as link:
         first, second = link.machines
         await started(link, address)
         async with Probe(link.client, address) as probe:
@@ -526,7 +526,7 @@ async def test_a_second_interface_on_the_link_does_not_answer(link):
 @BOTH
 async def test_replies_leave_by_the_interface_they_came_in_by(tmp_path, address):
     """Two links, the default route by the first, a client behind the second one's router; strict rp_filter."""
-    with contextlib.closing(Layer2Link(tmp_path, machines=1)) as link:
+    async with contextlib.aclosing(Layer2Link(tmp_path, machines=1)) as link:
         [machine] = link.machines
         router = link.router
         far = far_client(link, router)

@@ -13,6 +13,7 @@ from fairlead.api.meta import condition_of
 from fairlead.api.names import SYSTEM_NAMESPACE
 from fairlead.translate.tenant import agent_rules
 from tests.scenario.any_api import until
+from tests.worlds.listening import listening
 
 
 @pytest.mark.req("C-53", "T-C-22")
@@ -25,8 +26,7 @@ async def test_t_c_22_without_a_zone_no_record_is_written_and_the_endpoint_is_pu
 
     world.resolve = resolve
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
+    async with listening(server) as port:
         await world.start()
         await world.cluster(controlPlaneEndpoint={"host": "blue.example", "port": port})
         await world.lb()

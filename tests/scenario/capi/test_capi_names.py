@@ -20,6 +20,7 @@ from fairlead.api.tenant import TENANTS
 from fairlead.errors import NotFound
 from fairlead_demo.worlds.acme_server import AcmeServer
 from tests.scenario.any_api import until
+from tests.worlds.listening import listening
 from tests.worlds.powerdns import PowerDNS, installed
 
 pytestmark = pytest.mark.skipif(
@@ -51,8 +52,8 @@ async def port(world: World, powerdns: PowerDNS) -> AsyncIterator[int]:
 
     world.resolve = resolve
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(server) as port:
+        yield port
 
 
 async def zone(world: World, powerdns: PowerDNS) -> None:

@@ -18,6 +18,7 @@ from fairlead.api.meta import KubeObject, Resource
 from fairlead.kube.discovery import install_crds
 from fairlead_demo.worlds.certificates import self_signed
 from tests.scenario.any_api import until
+from tests.worlds.listening import listening
 
 HOST = "blue.example"
 METAL: Resource[Any] = Resource("infrastructure.example", "v1", "MetalCluster", "metalclusters", True, KubeObject)
@@ -39,8 +40,8 @@ async def api_server(directory: Path, answer: list[bytes]) -> AsyncGenerator[tup
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    async with server:
-        yield server.sockets[0].getsockname()[1], chain
+    async with listening(server) as port:
+        yield port, chain
 
 
 async def secret(world: World, name: str, **data: bytes) -> None:

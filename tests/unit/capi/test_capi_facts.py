@@ -17,6 +17,7 @@ from fairlead.capi.view import CapiView
 from fairlead.errors import NotFound
 from fairlead.runtime.clock import SystemClock
 from tests.scenario.any_api import until
+from tests.worlds.listening import listening
 
 ONE, OTHER = ObjectKey(NAMESPACE, "one"), ObjectKey(NAMESPACE, "other")
 VIEW = CapiView(lb(), cluster())
@@ -54,8 +55,9 @@ async def test_an_endpoint_is_probed_once_it_is_served_and_not_before_its_time()
     checked = CapiView(lb(healthCheck={"disabled": True}), cluster())
     running = asyncio.create_task(facts.run())
     try:
-        async with await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0) as server:
-            endpoint = ControlPlaneEndpoint("127.0.0.1", server.sockets[0].getsockname()[1])
+        server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+        async with listening(server) as port:
+            endpoint = ControlPlaneEndpoint("127.0.0.1", port)
             facts.want(ONE, endpoint, checked, served=False)
             facts.want(OTHER, endpoint, checked, served=True)
             await until(lambda: facts.probe(OTHER) is not None, what="the probe of what is served")

@@ -7,6 +7,7 @@ import socket
 
 from fairlead.api.capiside import ControlPlaneEndpoint
 from fairlead.capi.facts import probe_endpoint, why_not_ready
+from tests.worlds.listening import listening
 
 
 async def here(_host: str) -> list[str]:
@@ -27,8 +28,8 @@ async def test_a_connection_is_enough_to_be_reached_and_not_to_be_ready():
     async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        endpoint = ControlPlaneEndpoint("blue.example", server.sockets[0].getsockname()[1])
+    async with listening(await asyncio.start_server(refuse, "127.0.0.1", 0)) as port:
+        endpoint = ControlPlaneEndpoint("blue.example", port)
         assert (await probe_endpoint(endpoint, resolve=here)).reached
         assert "/readyz" in await why_not_ready(endpoint, "", resolve=here)
     closed = await probe_endpoint(endpoint, resolve=here)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.certificates import self_signed
 from fairlead_demo.worlds.https_client import HttpsClient
 from fairlead_demo.worlds.processes import wait_until
@@ -36,7 +37,7 @@ async def served(directory: Path, chain: bytes, key: bytes) -> AsyncGenerator[tu
     try:
         yield server.sockets[0].getsockname()[1], requests
     finally:
-        server.close()
+        await stop_listening(server)
 
 
 async def test_traffic_over_tls_names_the_host_and_counts_the_certificate(tmp_path: Path) -> None:

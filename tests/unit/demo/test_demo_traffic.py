@@ -16,6 +16,7 @@ from fairlead_demo.worlds.loopback import free_port
 from fairlead_demo.worlds.pod_server import PodServer
 from fairlead_demo.worlds.processes import PATIENCE_S, Child, wait_until
 from fairlead_demo.worlds.traffic import Traffic
+from tests.worlds.listening import listening
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -24,8 +25,8 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def served(serve: Serve) -> AsyncGenerator[int]:
     """Serve connections by ``serve`` inside the block; yields the port."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    async with listening(server) as port:
+        yield port
 
 
 async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -20,6 +20,7 @@ from fairlead.hub.certificates import control, issuance
 from fairlead.hub.certificates.client import AcmeClient
 from fairlead.hub.certificates.issuance import in_thread, new_key, signing_request
 from fairlead.hub.certificates.order import AcmeRefused
+from fairlead.runtime.telemetry import stop_listening
 
 world = certificates_world.world
 
@@ -37,7 +38,7 @@ async def silent_server() -> AsyncGenerator[str]:
     try:
         yield f"http://127.0.0.1:{port}/directory"
     finally:
-        server.close()
+        await stop_listening(server)
         for writer in writers:
             writer.close()
             with suppress(OSError):

@@ -20,6 +20,7 @@ from fairlead.model.machine import (
     ForwardingTable,
     MachinePlan,
 )
+from tests.worlds.listening import listening
 
 VIP = "192.0.2.10"
 
@@ -66,10 +67,8 @@ def test_what_the_kernel_has_not_taken_yet_is_unknown(tmp_path: Path):
 
 async def test_a_target_answers_when_it_accepts_a_connection():
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    assert await kernel.answers("127.0.0.1", port)
-    server.close()
-    await server.wait_closed()
+    async with listening(server) as port:
+        assert await kernel.answers("127.0.0.1", port)
     assert not await kernel.answers("127.0.0.1", port)
 
 

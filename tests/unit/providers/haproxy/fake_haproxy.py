@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from fairlead.runtime.telemetry import stop_listening
+
 MAINTENANCE, DRAIN = 0x01, 0x08
 _STATE = "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight srv_check_state srv_port"
 
@@ -87,5 +89,8 @@ class FakeHAProxy:
 async def fake_haproxy(directory: Path) -> AsyncGenerator[FakeHAProxy]:
     """Run a HAProxy whose socket is in ``directory``."""
     haproxy = FakeHAProxy(directory / "admin.sock")
-    async with await asyncio.start_unix_server(haproxy.serve, haproxy.socket):
+    server = await asyncio.start_unix_server(haproxy.serve, haproxy.socket)
+    try:
         yield haproxy
+    finally:
+        await stop_listening(server)

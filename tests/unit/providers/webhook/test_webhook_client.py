@@ -17,6 +17,7 @@ from fairlead.model.change import DONE, OutcomeStatus
 from fairlead.providers.webhook.client import LONGEST_ANSWER
 from fairlead.providers.webhook.provider import WebhookProvider
 from fairlead.runtime.clock import VirtualClock
+from fairlead.runtime.telemetry import stop_listening
 from tests.unit.providers.webhook.scripted_driver import KEY, SUCC, ScriptedDriver, http_status, ready, row, spec
 
 
@@ -142,7 +143,7 @@ async def test_a_slow_trickle_is_cut_off_too(webhook: WebhookProvider, scripted:
         with pytest.raises(Retry, match="gave no answer within"):
             await webhook.ensure(spec(f"http://127.0.0.1:{port}", timeout="100ms"))
     finally:
-        server.close()
+        await stop_listening(server)
 
 
 async def test_never_more_calls_at_once_than_the_class_allows(

@@ -13,6 +13,7 @@ from fairlead.errors import Retry
 from fairlead.providers.zones.answers import query
 from fairlead.providers.zones.connection import DNSConnection
 from fairlead.providers.zones.settings import ServerSettings
+from fairlead.runtime.telemetry import stop_listening
 
 TIMEOUT_S = 2.0
 Answers = Callable[[int, int], bool]
@@ -68,7 +69,7 @@ async def serving(answers: Answers) -> AsyncGenerator[Server]:
     try:
         yield made
     finally:
-        server.close()
+        await stop_listening(server)
         await asyncio.gather(*filter(None, tasks))  # each ends as its client has closed
 
 
