@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,32 @@ async def test_backend_that_says_it_is_ill_gets_no_requests(http: HttpWorld, tmp
     plain = msgspec.structs.replace(shop, health_check=None)
     await http.provider.ensure(with_config(spec, config(route("r", to("shop")), backends=[plain])))
     await health(http.world, spec.key, ConditionReason.SERVING, healthy=2)
+    for backend in backends:
+        await backend.stop()
+
+
+@pytest.mark.req("F-10", "F-11")
+async def test_an_ill_backend_that_demands_a_client_certificate_gets_no_requests(
+    http: HttpWorld, tmp_path: Path
+) -> None:
+    """Reported checks have no client certificate: they show that both accept connections, and not which one is ill."""
+    authority = Authority()
+    context = server_context(authority.issue("x", "x.example"), tmp_path, clients=authority)
+    context.verify_mode = ssl.CERT_REQUIRED
+    backends = [await IllBackend(name, context=context).start(http.world.addresses.take()) for name in ("ill", "well")]
+    tls = BackendTls(server_name="x.example", ca_bundle=authority.pem, client_certificate="client")
+    shop = Backend("shop", tls=tls, health_check=HealthCheckSettings(path="/healthz"))
+    routed = config(route("r", to("shop")), backends=[shop], certificates=[authority.issue("client")])
+    spec = http.spec(routed, health_check=CHECK)
+    await http.serve(spec, {"shop": [backend.target for backend in backends]})
+    await health(http.world, spec.key, ConditionReason.SERVING, healthy=2)
+    assert isinstance(backends[0], IllBackend)
+    backends[0].well = False
+
+    async def avoided() -> bool:
+        return {(await get(spec)).backend for _ in range(4)} == {"well"}
+
+    await wait_until(avoided, "the backend that is well gets all requests")
     for backend in backends:
         await backend.stop()
 

@@ -322,6 +322,25 @@ async def test_targets_of_a_service_that_demand_a_client_certificate(
 
 
 @pytest.mark.req("F-10")
+async def test_a_tcp_route_reaches_targets_that_demand_a_client_certificate(
+    http: HttpWorld, authority: Authority, tmp_path: Path
+) -> None:
+    """A public report (envoyproxy/gateway#8143): a route of TCP had no TLS once a client certificate was set."""
+    backend = await http.world.backend("web", context=demanding(authority, tmp_path))
+    client = authority.issue("client")
+    routed = config(
+        route("r", to("web"), listeners=("tcp",), kind="TCP"),
+        listeners=(L7Listener("tcp", 8080, "TCP"),),
+        backends=[Backend("web", protocol="TCP", tls=verified(authority.pem))],
+        certificates=[client],
+    )
+    spec = http.spec(routed)
+    await http.serve(spec, {"web": [backend.target]})
+    assert await ask(spec.address, 8080) == "web"
+    assert backend.seen[-1].serial == client.digest
+
+
+@pytest.mark.req("F-10")
 async def test_tls_settings_of_a_service_rotate_without_a_cut_connection(
     world: World, authority: Authority, tmp_path: Path
 ) -> None:
@@ -361,18 +380,38 @@ async def test_tls_settings_of_a_service_rotate_without_a_cut_connection(
 
 
 @pytest.mark.req("F-10", "F-11")
-async def test_checks_of_a_service_go_through_the_same_tls(world: World, authority: Authority, tmp_path: Path) -> None:
+async def test_checks_of_a_service_go_through_the_same_tls_and_survive_rotation(
+    world: World, authority: Authority, tmp_path: Path
+) -> None:
+    """A public report (envoy#43116): a rotated client certificate failed a check, and took the targets out."""
     client = authority.issue("client")
     backend = await world.backend("web", context=demanding(authority, tmp_path))
-    check = HealthCheck(interval_s=0.05, timeout_s=5)
-    tls, certificates = verified(authority.pem), {"client": client}
-    await world.load_balancer(backend.target, backend_tls=tls, certificates=certificates, health_check=check)
+    check = HealthCheck(interval_s=0.05, timeout_s=5, unhealthy_threshold=1, healthy_threshold=100)
+    spec = await world.load_balancer(
+        backend.target, backend_tls=verified(authority.pem), certificates={"client": client}, health_check=check
+    )
 
     async def is_checked() -> bool:
-        return len(backend.seen) > 2
+        return len(backend.seen) > 2 and backend.seen[-1].serial == client.digest
 
     await wait_until(is_checked, "connections of checks")
     assert {seen.serial for seen in backend.seen} == {client.digest}
+    stop, answers = asyncio.Event(), []
+
+    async def load() -> None:
+        while not stop.is_set():
+            answers.append(await ask(spec.address, 8080))
+
+    running = [asyncio.create_task(load()) for _ in range(3)]
+    for _ in range(5):
+        client = authority.issue("client")
+        spec = msgspec.structs.replace(spec, certificates={"client": client})
+        await world.provider.ensure(spec)
+        await world.programmed(spec)
+        await wait_until(is_checked, "connections of checks with the new certificate")
+    stop.set()
+    await asyncio.gather(*running)
+    assert set(answers) == {"web"}
 
 
 @pytest.mark.req("G-79", "G-91", "G-113")

@@ -34,7 +34,7 @@ import msgspec
 
 from fairlead.model.desired import Affinity, FrontendSpec, Listener, Locality, ProxyProtocol, Shares, Spillover, Target
 from fairlead.model.health import HealthCheck, HealthRequest, OutlierDetection, ejection_seconds
-from fairlead.model.http import Backend, SubjectAltName
+from fairlead.model.http import Backend, BackendTls, SubjectAltName
 from fairlead.model.key_pair import readable_authorities
 from fairlead.model.keys import ListenerKey, LoadBalancerKey, TargetKey
 from fairlead.model.keys import Protocol as Transport
@@ -720,6 +720,16 @@ def health_check_of(spec: FrontendSpec, port: TargetPort) -> HealthCheck | None:
     return spec.health_check if port.check is msgspec.UNSET else port.check
 
 
+def reported_check(check: HealthCheck, tls: BackendTls | None) -> HealthCheck:
+    """Return how targets are checked whose health is reported: these checks connect only where they would need ``tls``.
+
+    They have no client certificate, which targets may demand.
+    """
+    if tls is None or not tls.client_certificate or check.request is None or not check.request.tls:
+        return check
+    return msgspec.structs.replace(check, request=None)
+
+
 def check_of(
     schema: Schema, spec: FrontendSpec, key: ListenerKey, port: TargetPort, pace: int = 1
 ) -> ClusterCheck | None:
@@ -727,9 +737,7 @@ def check_of(
     check = health_check_of(spec, port)
     if check is None or not is_checked(spec, key, port):
         return None
-    if spec.backend_tls is not None and check.request is not None and check.request.tls:
-        # These checks have no client certificate, which backends may demand: they connect only.
-        check = msgspec.structs.replace(check, request=None)
+    check = reported_check(check, spec.backend_tls)
     targets = [target.key for target in port.targets.targets() if not target.draining and target.weight]
     if not targets:
         return None

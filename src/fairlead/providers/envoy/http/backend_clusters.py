@@ -26,6 +26,7 @@ from fairlead.providers.envoy.clusters import (
     outlier_detection_fields,
     outlier_fields,
     proxy_protocol_to_backend,
+    reported_check,
     socket_of_checks,
 )
 from fairlead.providers.envoy.http.listeners import MAX_HEADERS, MAX_HEADERS_KIB
@@ -99,6 +100,7 @@ class BackendClusters:
             port = self.ports[key] = self.ports.get(key) or TargetPort(name)
             port.datagrams = backend.protocol == "UDP"
             check = check_of_backend(spec, backend)
+            check = None if check is None else reported_check(check, backend.tls)
             if check != port.check:
                 # Another object: what is known of the health of its targets is judged again.
                 port = self.ports[key] = replace(port, check=check)
