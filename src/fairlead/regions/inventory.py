@@ -211,6 +211,7 @@ class RegionsInventory:
         elif unread_pools:
             elsewhere = self._nodes_elsewhere(service.key, unread_pools) - before.node_names
         kept = undecided if before.truncated else undecided & before.node_names
+        kept = kept | self._new_unread(service.key, pool)
         known = {node.name: node for node in before.nodes or () if node.name in kept & unread}
         known |= {entry.name: entry for name in kept if (entry := self._pool_node(name)) is not None}
         nodes = {**known, **{node.name: node for node in self.nodes_in(pool) if node.name not in elsewhere}}
@@ -230,6 +231,13 @@ class RegionsInventory:
     def unread_pools(self) -> set[str]:
         """Return the pools that exist and have never been readable."""
         return _names(key for cache in self.node_pools for key in cache.unread) - self.pools.keys()
+
+    def _new_unread(self, key: ServiceKey, pool: str) -> set[str]:
+        """Return the nodes that cannot be read, have the labels of a pool, and are not published for a Service yet."""
+        pools = self.pools.values()
+        nodes = (remains.obj for remains in self.nodes.remains().values() if remains.obj and remains.has("metadata"))
+        names = {node.metadata.name for node in nodes if claims_of(node, pools).owner == pool}
+        return names - self._nodes_elsewhere(key, {name for name in self.pools if name != pool}) if names else names
 
     def _nodes_elsewhere(self, key: ServiceKey, pools: Collection[str]) -> set[str]:
         """Return the nodes that are published in ``pools`` for a Service: a pool there may be the older one."""

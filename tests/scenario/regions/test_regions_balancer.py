@@ -226,6 +226,26 @@ async def test_a_node_stays_in_an_older_pool_that_cannot_be_read(
     assert await world.targets(lb("test-b-young")) == []
 
 
+@pytest.mark.req("CORE-03")
+async def test_pods_of_a_new_node_that_cannot_be_read_are_placed_by_its_labels(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await two_regions(world)
+    running = await world.start()
+    await until(partial(has_targets, world, "test-east", ["10.0.1.1", "10.0.1.2"]), what="the pods")
+    await world.stop(running)
+    with monkeypatch.context() as patch:
+        hide(patch, "Node n-new", "Node n-west")
+        await world.node("n-new", "east", address="10.1.1.9")
+        # The label of n-west has changed, but it is published in west.
+        await world.node("n-west", "east", address="10.1.2.1")
+        running = Running(world.api)
+        world.running.append(running)
+        await world.slice(("10.0.1.1", "n-east"), ("10.0.1.9", "n-new"), ("10.0.2.1", "n-west"))
+        await until(partial(has_targets, world, "test-east", ["10.0.1.1", "10.0.1.9"]), what="the pod of the new node")
+        assert await world.targets(lb("test-west")) == ["10.0.2.1"]
+
+
 async def changed_backends(world: World, target: str, network: str) -> list[str]:
     """Give both regions new pods, and one node of east another address; return the new backends of east."""
     await world.slice((f"{network}.1", "n-east"), (f"{network}.2", "n-west"))
