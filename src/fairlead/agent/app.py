@@ -60,12 +60,12 @@ _LOOK_AT_HUB_S = 5.0
 
 class _Waiting(Protocol):
     def waiting(self) -> Iterable[KubeObject]:
-        """Return the objects of ours that have no address yet."""
+        """Return our objects that have no address yet."""
         ...
 
 
 class Agent:
-    """One agent between two clusters; ``run`` it, in as many copies as wanted: one of them leads."""
+    """One agent between two clusters; any number of copies may ``run``: one of them leads."""
 
     def __init__(self, *, member: Cluster, hub: Cluster, config: AgentConfig) -> None:
         config.check()
@@ -158,7 +158,7 @@ class Agent:
         )
 
     def _add_sources(self, metrics: AgentMetrics) -> Shared:
-        """Give the engine all sources; return what Ingresses and Gateways share."""
+        """Register all sources with the engine; return the state that Ingresses and Gateways share."""
         config, engine, caches, http = self.config, self.engine, self.caches, self.http
         settings = Settings(tenant=config.tenant, namespace=self.hub_namespace, target=config.target)
         shared = Shared(
@@ -214,7 +214,7 @@ class Agent:
         return self.leadership.working
 
     def readiness(self) -> list[str]:
-        """Return one sentence for each thing that is in the way; a copy that waits for its turn is ready."""
+        """Return the problems, one sentence each; a standby copy is ready."""
         reasons = [
             *self.problems,
             *filter(
@@ -237,7 +237,7 @@ class Agent:
         return list(dict.fromkeys([*reasons, *self.leadership.problems]))
 
     async def run(self) -> None:
-        """Run until cancelled; every failure outside is waited for, and shown by ``readiness``."""
+        """Run until cancelled; external failures are retried, and shown by ``readiness``."""
         async with asyncio.TaskGroup() as group:
             for cache in (*self.caches.all, self.caches.subtenants, *self.http.all):
                 group.create_task(cache.run(), name=f"cache-{cache.cluster.name}-{cache.resource.plural}")
@@ -261,7 +261,7 @@ class Agent:
         await self._infrastructure.run()
 
     async def _publish_subtenants(self) -> None:
-        """Publish what was published with the former labels of namespaces, once these have been read."""
+        """Publish objects with former namespace labels again once the namespaces have been read."""
         await self.caches.subtenants.wait_synced()
         self.engine.enqueue_all()
 
@@ -274,12 +274,12 @@ class Agent:
             group.create_task(self.engine.work(), name="work")
 
     async def _end_warnings(self) -> None:
-        """Resolve Warnings of the agent before this one that are over; traffic does not wait for them to be read."""
+        """Resolve outdated Warnings of the previous agent; traffic does not wait for this."""
         if await self._recorder.read_earlier():
             self.engine.enqueue_all()
 
     async def _check(self) -> None:
-        """Check rights and kinds until nothing is lacking."""
+        """Check rights and kinds until nothing is missing."""
         logged: list[str] = []
         while True:
             self.problems = await find_problems(
@@ -300,7 +300,7 @@ class Agent:
             await self.member.clock.sleep(self.config.preflight_retry_s)
 
     async def _report_silent_hub(self) -> None:
-        """Warn on objects that wait for an address while the hub does not answer: their authors see nothing else."""
+        """Warn on objects that wait for an address while the hub does not answer; users see no other sign."""
         events = {kind.kind: EventWriter(recorder=self._recorder, resource=kind) for kind in self._waiting_sources}
         clock, limit_s, since = self.member.clock, self.config.let_go_s, self.member.clock.now()
         silent_s = clock.monotonic()

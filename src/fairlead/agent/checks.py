@@ -1,7 +1,7 @@
 """Checks at the start of an agent: its rights in both clusters, and the hub's API.
 
-In: both clusters. Out: sentences, one for each thing that is lacking; none when all is well.
-Never changes anything. What is lacking does not stop the rest: it shows in /readyz and in the log.
+In: both clusters. Out: the missing rights and kinds, one sentence each.
+Never changes anything. A missing right does not stop the rest: it is shown in /readyz and in the log.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ingress_needs() -> list[AccessNeed]:
 def gateway_needs() -> list[AccessNeed]:
     """Return the rights that the agent needs in the member to serve Gateways, besides those for Ingresses.
 
-    Without those for the kinds that are installed, it serves Ingresses and Services all the same.
+    Without the rights for the installed kinds, it still serves Ingresses and Services.
     """
     with_status = (GATEWAY_CLASSES, GATEWAYS, LISTENER_SETS, *ROUTES, BACKEND_TLS_POLICIES)
     return [
@@ -119,7 +119,7 @@ async def find_problems(
     readiness_gates: bool = False,
     egress: bool = False,
 ) -> list[str]:
-    """Check both sides; one that does not answer is a problem with the sentence of its error."""
+    """Check both clusters; if one does not answer, its error is a problem."""
     try:
         meeting_place = await find_system_namespace(member, preferred=system_namespace)
         needs = member_needs(system_namespace=meeting_place)
@@ -149,7 +149,7 @@ async def find_system_namespace(member: Cluster, *, preferred: str) -> str:
 
 
 async def find_missing_namespace(hub: Cluster, namespace: str, tenant: str) -> list[str]:
-    """Return a sentence when the hub is sure that the tenant's namespace is not there."""
+    """Return a sentence if the hub reports that the tenant's namespace does not exist."""
     try:
         await hub.get(NAMESPACES, "", namespace)
     except NotFound:
@@ -158,7 +158,7 @@ async def find_missing_namespace(hub: Cluster, namespace: str, tenant: str) -> l
             "and is the name right?"
         ]
     except FairleadError:
-        # Reading it is a courtesy that an administrator may not have granted; the other checks say the rest.
+        # This right is optional; the other checks report everything else.
         return []
     return []
 

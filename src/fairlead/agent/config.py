@@ -57,7 +57,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True):
     preflight_retry_s: float = 15.0
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Reject invalid settings.
 
         Raises:
             BadConfiguration: names the setting and what it may be.

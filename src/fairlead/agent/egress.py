@@ -1,4 +1,4 @@
-"""Pods that leave with the address of a Service: what is published with the Service, and the rules of their node.
+"""Pods that leave with the address of a Service: the published annotation, and the rules of their node.
 
     labelled pods, Services ──► egress_pods ─┬─► annotation of the TCPLoadBalancer, when its pods change
                                              └─► Warning on a pod whose label cannot be followed
@@ -176,14 +176,14 @@ class Hop(msgspec.Struct, frozen=True):
     problem: str = ""
 
     def problem_of(self, pod: str, address: str) -> str:
-        """Return why what a pod begins does not leave with the address; empty when it does."""
+        """Return why a pod's connections do not leave with the address; empty if they do."""
         if self.own and pod not in self.pods:
             return f"the machine on this node does not translate to {address} yet"
         return self.problem
 
 
 def wanted_rules(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> dict[Rule, None]:
-    """Return the rules for the pods of ``identities``: address of each pod, and that with which it leaves, or none."""
+    """Return the rules for the pods of ``identities``: each pod's address and its egress address, or none."""
     rules: dict[Rule, None] = {}
     for pod, address in sorted(identities.items()):
         hop = hops.get(address, Hop())
@@ -196,7 +196,7 @@ def wanted_rules(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> dict
 
 
 def table_of(address: str) -> int:
-    """Return the routing table of an address; those of IPv4 and IPv6 are apart."""
+    """Return the routing table of an address; IPv4 and IPv6 have separate tables."""
     ip = ip_address(address)
     if ip.version == 4:
         return int(ip)
@@ -204,7 +204,7 @@ def table_of(address: str) -> int:
 
 
 def rule_commands(wanted: Iterable[Rule], present: Iterable[Rule]) -> str:
-    """Return what ``ip -batch`` has to do: new rules first, so that no packet leaves in another way meanwhile."""
+    """Return the commands for ``ip -batch``: new rules first, so that no packet takes another path meanwhile."""
     wanted, present = list(wanted), set(present)
     new = [f"rule add {_rule(rule)}\n" for rule in wanted if rule not in present]
     return "".join([*new, *(f"rule del {_rule(rule)}\n" for rule in sorted(present.difference(wanted)))])
@@ -217,9 +217,9 @@ def _rule(rule: Rule) -> str:
 
 
 def nft_rules(identities: Mapping[str, str], unruled: Collection[str] = ()) -> str:
-    """Return the commands by which the node leaves the source of these packets as it is.
+    """Return the commands that exempt these packets from source translation by the node.
 
-    Nothing that pods ``unruled`` begin is forwarded: their rules could not be written.
+    New connections of pods ``unruled`` are dropped: their rules could not be written.
     """
     lines = [
         f"table {TABLE} {{",
@@ -282,7 +282,7 @@ class EgressNode:
                 await self._clock.sleep(_NODE_GATHER_S)
 
     async def apply(self) -> None:
-        """Have the kernel follow the labels once, and say where it does not."""
+        """Apply the labels to the kernel once, and report failures."""
         identities, problems = self._identities()
         addresses = sorted({address for address in identities.values() if address})
         hops = {address: await self._hop(address) for address in addresses}
@@ -326,7 +326,7 @@ class EgressNode:
         # The agent reports invalid labels, once for all nodes.
         problems = {key: event for key, event in decided.problems.items() if event.reason != INVALID_LABEL}
         refused = [pod for pod in self._pods.values() if pod.key in decided.problems and not pod.spec.host_network]
-        # What cannot be read stays as it is.
+        # Unreadable entries are kept.
         last, unread = self._applied[0], self._services.remains()
         identities = dict(last) if self._pods.broken else {}
         for pod in refused:
@@ -347,7 +347,7 @@ class EgressNode:
 
 
 class Programmed(msgspec.Struct, frozen=True):
-    """What failed (``problem``), the pods that lack a rule, and those that may leave with the address of the node."""
+    """The failure (``problem``), the pods without a rule, and those that may leave with the node's address."""
 
     problem: str = ""
     refused: frozenset[str] = frozenset()
@@ -355,10 +355,10 @@ class Programmed(msgspec.Struct, frozen=True):
 
 
 async def program(identities: Mapping[str, str], hops: Mapping[str, Hop]) -> Programmed:
-    """Make rules and routes of the kernel those of these pods.
+    """Set the kernel's rules and routes for these pods.
 
-    No step depends on another one. nftables drops what pods without a refusal begin. A pod gets the rule of its address
-    only after nftables has taken in that the node does not translate its packets.
+    No step depends on another one. nftables drops new connections of pods without a refusal. A pod gets the rule of its
+    address only after nftables has accepted that the node does not translate its packets.
     """
     failures: list[str] = []
 
@@ -402,7 +402,7 @@ def _of(family: str, rules: Iterable[Rule]) -> list[Rule]:
 
 
 async def _batch(family: str, commands: str) -> bool:
-    """Have ``ip`` execute all of some commands, even if one fails."""
+    """Run all commands with ``ip -batch``, even if one fails."""
     if commands:
         await run_network_program("ip", family, "-force", "-batch", "-", text=commands, ignored=("File exists",))
     return True
@@ -413,7 +413,7 @@ def _why_not(service: Service) -> str:
 
 
 async def _hop_to(address: str) -> Hop:
-    """Return how this node reaches an address, and have the kernel ask for it where no machine is known to answer."""
+    """Return how this node reaches an address, and make the kernel resolve it if no machine is known to answer."""
     family = f"-{ip_address(address).version}"
     routes = await _json("ip", family, "-j", "route", "get", address, ignored=_NO_ROUTE)
     if not routes:
@@ -448,7 +448,7 @@ def _ask_for(address: str, device: str) -> None:
 
 
 async def _write_routes(hops: Mapping[str, Hop]) -> None:
-    """Have one default route for each address that is reached, and no other of ours."""
+    """Write one default route for each reachable address, and delete our other routes."""
     for version, family in _FAMILIES.items():
         wanted = {
             table_of(address): (address, hop.device)

@@ -45,16 +45,16 @@ T = TypeVar("T", bound=KubeObject)
 
 #: A removal that waits for the member's caches to be current is retried this often.
 NOT_CURRENT_RETRY_S = 5.0
-#: What the hub rejects is published again this often, besides when it changes: a newer hub may accept it.
+#: Rejected objects are published again this often, and whenever they change: a newer hub may accept them.
 REFUSED_RETRY_S = 300.0
 #: An object whose status another controller owns is reported again this often, besides when it changes.
 FOREIGN_STATUS_RETRY_S = 60.0
-#: Every key is processed again this often although nothing has changed: belt and braces, without any write.
+#: Every key is reprocessed this often even without a change, as a safeguard; unchanged objects cause no write.
 RESYNC_S = 600.0
 #: The time between two keys of a resync, in seconds, so that changes do not wait for it.
 _RESYNC_APART_S = 0.01
 _READY_CHECK_S = 0.2
-#: What has a problem is retried seconds apart, sometimes for hours.
+#: Keys with a problem are retried every few seconds, sometimes for hours.
 _PROBLEM_CHECK_S = 2.0
 
 STATUS_CONFLICT = "StatusOwnedByAnother"
@@ -85,7 +85,7 @@ class Source(ABC):
 
     @property
     def problem(self) -> str:
-        """Return why something cannot be read, empty when all can."""
+        """Return why something cannot be read; empty if everything can."""
         return ""
 
     def begin(self) -> None:
@@ -97,11 +97,11 @@ class Source(ABC):
 
     @abstractmethod
     def all_keys(self) -> Iterable[Key]:
-        """Return the keys of what exists in the member, and of what is at the hub."""
+        """Return the keys of all objects in the member and at the hub."""
 
     @abstractmethod
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what a key should have; return whether a removal waits."""
+        """Publish the desired objects of a key at the hub; return whether a removal waits."""
 
     async def report(self, key: Key) -> float | None:
         """Show the hub's answer on the object of a key; return in how many seconds to report again, if at all."""
@@ -109,7 +109,7 @@ class Source(ABC):
         return None
 
     def refused(self, key: Key, why: str) -> None:
-        """Take note that the hub rejects what is published for a key; ``why`` is empty when it no longer does."""
+        """Note that the hub rejects the objects of a key; ``why`` is empty once it accepts them."""
         del why
         self._engine.report(key)
 
@@ -156,7 +156,7 @@ class Engine:
         self._sources: dict[str, Source] = {}
         self._begun: set[str] = set()
         self._writers: dict[str, MemberStatusWriter[Any]] = {}
-        #: Why the hub rejects what is published for a key.
+        #: Why the hub rejects the objects of a key.
         self._refusals: dict[Key, str] = {}
         self.lanes = {
             name: Lane(KeyedQueue(clock=member.clock), KeyedQueue(clock=member.clock), *controllers)
@@ -213,12 +213,12 @@ class Engine:
                 self.publish(key)
 
     def is_unpublished(self, key: Key) -> bool:
-        """Return whether the hub may not have yet what a key should have there."""
+        """Return whether the hub may lack the desired objects of a key."""
         source = self._sources[key[0]]
         return source.name not in self._begun or self.lanes[source.lane].publications.is_pending(key)
 
     def refusal_of(self, key: Key) -> str:
-        """Return why the hub rejects what is published for a key; empty when it does not."""
+        """Return why the hub rejects the objects of a key; empty if it accepts them."""
         return self._refusals.get(key, "")
 
     # --- one term ----------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Engine:
             self._begun.discard(source.name)
 
     async def _resync(self) -> None:
-        """Enqueue all keys now and then, a few at a time; a source that has not begun enqueues its own when it does."""
+        """Enqueue all keys periodically, a few at a time; a source that has not begun enqueues its keys later."""
         while True:
             await self._member.clock.sleep(RESYNC_S)
             for source in self._all_sources():
@@ -288,14 +288,14 @@ class Engine:
     async def _report(self, key: Key) -> float | None:
         source = self._begun_source(key)
         try:
-            # What is published and reported reads the same objects, and one of the two says so.
+            # Publishing and reporting read the same objects, and only one of them reports this.
             with nullcontext() if key[0] in source.publishes else self._reading(key):
                 return await source.report(key)
         except NotFound:
             return None  # the object is gone, and the watch is about to show it
 
     def _reading(self, key: Key) -> AbstractContextManager[None]:
-        """Have an Event on the object of ``key`` while another one, on which it depends, cannot be read."""
+        """Keep an Event on the object of ``key`` while an object that it depends on cannot be read."""
         writer = self._writers.get(key[0])
         return writer.events.warn_on(writer.get(*key[1:]), NOT_READ, NotRead) if writer is not None else nullcontext()
 
@@ -310,7 +310,7 @@ class Engine:
 
 
 class MemberStatusWriter(Generic[T]):
-    """Writes the statuses and Events of one kind in the member; reads answer with the own last writes on top.
+    """Writes the statuses and Events of one kind in the member; reads include the writer's own last writes.
 
     Every patch carries the uid, so that no object is created or mistaken for an earlier one of its name.
     """
@@ -468,7 +468,7 @@ class MemberStatusWriter(Generic[T]):
             raise Invalid(error.detail or error.sentence, detail=error.detail) from error
 
     def _warn_on_refusal(self, obj: T) -> AbstractContextManager[None]:
-        """Have an Event on ``obj`` while the member's API server, or a webhook there, refuses its status."""
+        """Keep an Event on ``obj`` while the member's API server, or a webhook there, rejects its status."""
         text = "The status cannot be written, so it may be outdated; what is served is not affected. "
         return self.events.warn_on(obj, STATUS_REFUSED, Invalid, Forbidden, NotServed, text=text)
 
@@ -480,7 +480,7 @@ class CountPace:
     have not changed for ``QUIET_S``. Counts that keep changing are written after ``LONGEST_S``.
     """
 
-    #: In seconds; so often are changing counts looked at, too.
+    #: In seconds; changing counts are also checked this often.
     SETTLE_S = 0.1
     QUIET_S = 0.4
     #: The time between two writes of counts that keep changing.
@@ -494,7 +494,7 @@ class CountPace:
         self._written_s: dict[Key, float] = {}
 
     def wait_s(self, key: Key, written: object, counts: object) -> float:
-        """Return for how many seconds ``counts`` are to be held back, 0 when they are the written ones."""
+        """Return the seconds to delay ``counts``, 0 if they are already written."""
         if counts == written:
             self._waiting.pop(key, None)
             return 0.0

@@ -98,7 +98,7 @@ PROBED_PODS = Resource("", "v1", "Pod", "pods", True, ProbedPod)
 
 
 def follows(service: Service) -> bool:
-    """Return whether targets of a Service are checked as the readiness probe of its pods says."""
+    """Return whether the health checks of a Service follow the readiness probe of its pods."""
     return service.annotation(ANNOTATION_FOLLOW_READINESS_PROBE).strip().lower() == "true"
 
 
@@ -150,7 +150,7 @@ class ReadinessProbes:
 
     def __init__(self, member: Cluster) -> None:
         self._member = member
-        #: The endpoints that were there at the last reading, and what came of it.
+        #: The endpoints at the last reading, and its result.
         self._read: dict[ServiceKey, tuple[object, HealthCheckSettings, str]] = {}
         self._notify: list[Callable[[ServiceKey], None]] = []
 
@@ -213,7 +213,7 @@ class ReadinessProbes:
 
 
 def with_probe(own: HealthCheckSettings | None, probe: HealthCheckSettings | None) -> HealthCheckSettings | None:
-    """Return what a user sets, with what the probe says where the user has chosen no type."""
+    """Return the user's settings, completed by the probe if the user has chosen no type."""
     if probe is None or own is None:
         return own or probe
     if own.kind or own.port is not None:

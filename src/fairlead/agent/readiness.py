@@ -44,15 +44,15 @@ from fairlead.kube.cluster import Cluster
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.writes import apply_status
 
-#: After so many seconds without an answer a gate is opened; by an agent that does not lead a little later.
+#: Seconds without an answer after which a gate is opened; an agent that does not lead waits a little longer.
 SILENT_S = 60.0
 _NOT_LEADING_S = 10.0
-#: A pod that has waited for so long gets the condition False with what it waits for.
+#: A pod that has waited this long gets the condition False, with the reason.
 _EXPLAIN_S = 5.0
 _LOOK_S = 0.25
 _GATHER_S = 1.0
 _RETRY_S = 1.0
-#: Patches of statuses under way at once.
+#: The number of concurrent status patches.
 _AT_ONCE = 16
 
 
@@ -123,7 +123,7 @@ class ReadinessGates:
 
     @property
     def waiting(self) -> int:
-        """Return how many pods wait for their gate alone."""
+        """Return the number of pods that wait only for their gate."""
         return len(self._waits)
 
     async def run(self) -> None:
@@ -160,7 +160,7 @@ class ReadinessGates:
                     self._engine.publish((BACKEND, namespace, name), after_s)
 
     async def _look(self, pods: Iterable[Pod]) -> None:
-        """Judge each pod that waits, and write what is due."""
+        """Evaluate each waiting pod, and write conditions that are due."""
         now_s, due = self._member.clock.monotonic(), list[tuple[Pod, _Wait, _GateVerdict]]()
         for pod in pods:
             wait = self._waits.get(pod.metadata.uid)
@@ -290,7 +290,7 @@ class ReadinessGates:
 
 
 def _waits(pod: Pod) -> bool:
-    """Return whether a pod waits for its gate alone."""
+    """Return whether a pod waits only for its gate."""
     return pod.waits_only_for(CONDITION_SERVING) and not pod.is_open(CONDITION_SERVING)
 
 

@@ -1,4 +1,4 @@
-"""The hub: where what members ask for becomes load balancers.
+"""The hub: turns the requests of members into load balancers.
 
     inventory ─► view ─► decide ─► record ─► tracker ─► worker ─► provider
                             └─► status: conditions, Events, addresses

@@ -1,8 +1,8 @@
 """The hub as a process: caches, providers and controllers, started in order; and one step for one key.
 
     1 caches synced          no decision on an incomplete view
-    2 every key once         the desired state is complete, from what is recorded
-    3 providers publish      only now is the data plane updated, with differences only
+    2 every key once         the desired state is complete, based on the records
+    3 providers publish      the data plane is updated only now, and only with differences
     4 leading                addresses, finalizers, statuses: one writer
 
 In: a Cluster, providers, settings. Out: a running hub. Losing the lease stops step 4 only: every replica serves the
@@ -60,9 +60,10 @@ from fairlead.translate.addresses import AddressRanges
 log = structlog.get_logger(__name__)
 
 _PREPARE_AGAIN_S = 5.0
-#: Changes of a load balancer that follow each other within this time are one pass, beginning with the second of them.
+#: Changes of a load balancer that follow each other within this time are combined into one pass, from the second one
+#: on.
 _GATHER_S = 0.02
-#: A hub without a region sees within this time that a region has a hub of its own.
+#: A hub without a region notices within this time that a region has a hub of its own.
 _HAND_OVER_S = 10.0
 
 
@@ -279,7 +280,7 @@ class Hub:
             for name, cache in self.inventory.caches.items()
             if cache.problem or not cache.synced
         ]
-        # A class from an earlier start serves, also while the API accepts no writes.
+        # A class from an earlier start is used even while the API accepts no writes.
         has_class = any((self._prepared, self.inventory.classes.get("", DEFAULT_CLASS)))
         later = {
             "not every load balancer has been reconciled once": self.publication.is_done,
@@ -288,7 +289,7 @@ class Hub:
         return reasons or [reason for reason, done in later.items() if not done]
 
     def debug_key(self, key: LoadBalancerKey) -> KeyState | None:
-        """Return the state of the load balancer ``key``, None when it is unknown."""
+        """Return the state of the load balancer ``key``, None if it is unknown."""
         return debug_key(key, inventory=self.inventory, providers=self.providers, history=self.history)
 
     async def prepare(self) -> None:
@@ -313,7 +314,7 @@ class Hub:
                 for task in self._loops():
                     group.create_task(task)
         except* FairleadError as errors:
-            # The caller needs the one reason, not the tree of tasks.
+            # The caller needs the single cause, not the exception group.
             raise first_of(errors) from errors
         finally:
             self._lead = False
@@ -321,7 +322,7 @@ class Hub:
             await self.providers.close()
 
     async def _try_to_prepare(self) -> bool:
-        """Prepare; while the API accepts no writes, the hub serves what is on record."""
+        """Prepare; while the API accepts no writes, the hub serves the recorded state."""
         try:
             await self.prepare()
         except Retry as error:
@@ -335,7 +336,7 @@ class Hub:
             await self._clock.sleep(_PREPARE_AGAIN_S)
 
     def _loops(self) -> Sequence[Coroutine[None, None, None]]:
-        # When the API was restored from an older state, the hub ends: only a starting hub knows what may wait.
+        # When the API was restored from an older state, the hub exits: only a starting hub knows which work may wait.
         caches = [cache.run(end_when_restored=True) for cache in self.inventory.caches.values()]
         tasks = [task for intent in self.intents.values() for task in intent.tasks()]
         others = [
@@ -409,7 +410,7 @@ class Hub:
         log.info("hub publishes", load_balancers=len(keys))
 
     async def _while_leading(self, epoch: int) -> None:
-        """Lead; start again when the regions of this hub change, so that it keeps no record of another hub."""
+        """Lead; restart when the regions of this hub change, so that it keeps no record of another hub."""
         log.info("leading", epoch=epoch, identity=self._config.identity)
         if epoch == 1 and self._config.region:
             await self._wait_for_hand_over()
@@ -436,9 +437,9 @@ class Hub:
     def _note_region_of(
         self, objects: IntentObjects[Any]
     ) -> Callable[[IntentObject | None, IntentObject | None], None]:
-        """Return a callback that starts the work again when a load balancer of a kind changes its region.
+        """Return a callback that restarts the work when a load balancer of a kind changes its region.
 
-        A hub that takes the load balancer over must read what the former hub has recorded. So must the hub of a region
+        A hub that takes over the load balancer must read the records of the former hub. So must the hub of a region
         when it reads a load balancer for the first time that another hub, or an earlier process, has served.
         """
 
@@ -493,7 +494,7 @@ class Hub:
         self._queue.add(key)
 
     def _reported(self, report: Report) -> None:
-        """Take over a worker's report; a load balancer that no provider has may be finalized."""
+        """Process a worker's report; a load balancer that no provider has left may be finalized."""
         self.history.record(report)
         self._queue.charge(report.load_balancer, report.computed_s)
         intent = self.intents.of(report.load_balancer)
@@ -556,7 +557,7 @@ class FirstPass:
         await self._done.wait()
 
     def counted(self, reconcile: Reconcile) -> Reconcile:
-        """Return ``reconcile``, which then also counts keys."""
+        """Return ``reconcile``, wrapped so that it also counts keys."""
 
         async def counting(key: LoadBalancerKey) -> float | None:
             try:

@@ -158,7 +158,7 @@ class AddressSource(Enum):
 
 
 class AddressesInUse:
-    """The addresses and ports of all load balancers; ``changed`` gets the pairs that come into use or go out of use."""
+    """The addresses and ports of all load balancers; ``changed`` gets the pairs whose use begins or ends."""
 
     def __init__(self, changed: Callable[[Collection[TargetKey]], None]) -> None:
         self._changed = changed
@@ -173,7 +173,7 @@ class AddressesInUse:
     def put(
         self, key: LoadBalancerKey, source: AddressSource, *, addresses: Iterable[str] = (), ports: Collection[int] = ()
     ) -> None:
-        """Replace the places at which ``key`` answers according to ``source``."""
+        """Replace the addresses and ports of ``key`` according to ``source``."""
         now = frozenset(TargetKey(canonical_address(address), port) for address in addresses for port in ports)
         before = self._pairs.get((key, source), frozenset())
         if now == before:
@@ -278,7 +278,7 @@ class Inventory:
         )
         self.classes: WatchCache[LoadBalancerClass] = WatchCache(cluster, LOAD_BALANCER_CLASSES)
         self.address_pools: WatchCache[AddressPool] = WatchCache(cluster, ADDRESS_POOLS)
-        #: The default class as it was before it was deleted; the leader creates it again like that.
+        #: The last version of a deleted default class; the leader creates the class again from it.
         self.last_default_class: LoadBalancerClass | None = None
         self.slices: WatchCache[EndpointSlice] = WatchCache(
             cluster,
@@ -380,7 +380,7 @@ class Inventory:
         }
 
     async def refresh(self) -> None:
-        """Read again what a leader may have recorded: the watch of a new leader may lag by seconds.
+        """Read records of the former leader again: the watch of a new leader may lag by seconds.
 
         Endpoints and heartbeats are not on record.
 
@@ -502,7 +502,7 @@ class Inventory:
         return remains.obj
 
     def domains_problem(self) -> str:
-        """Return which Tenant has domains that cannot be read, so it may have any domain; empty for none."""
+        """Return the first Tenant with unreadable domains, which may have any domain; empty if there is none."""
         unread = self.tenants.remains().items()
         lost = [key for key, remains in unread if not (remains.has("spec.domains") and remains.has("status.domain"))]
         return first_broken(TENANTS.kind, self.tenants, sorted(lost))
@@ -522,7 +522,7 @@ class Inventory:
         return first_broken(TENANTS.kind, self.tenants, sorted(lost))
 
     def unread_in(self, namespace: str) -> str:
-        """Return which load balancer or record in a namespace exists and was never read, empty when there is none."""
+        """Return the first load balancer or record in a namespace that was never read; empty if there is none."""
         for cache in (*(objects.cache for objects in self.intents.values()), self.records):
             if unread := sorted(key for key in cache.remains() if key.namespace in ("", namespace)):
                 return first_broken(cache.resource.kind, cache, unread)
@@ -587,7 +587,7 @@ class Inventory:
                 yield endpoint_slice
 
     def unreadable_slices(self, namespace: str) -> str:
-        """Return which slice of a member cannot be decoded, empty when there is none."""
+        """Return the first slice of a member that cannot be decoded; empty if there is none."""
         broken = sorted(key for key in self.slices.broken if key[0] == namespace)
         return first_broken("EndpointSlice", self.slices, broken)
 

@@ -1,7 +1,7 @@
 """An ACME client: one account at one server, by the library ``acme``; each call blocks its thread.
 
 In: URLs, keys. Out: the server's answers in the types of ``order``. Never: logs a request or an answer, follows a
-redirect, reads more than ``LONGEST_ANSWER`` bytes, or has state that a restart would lose: an order is its URL.
+redirect, reads more than ``LONGEST_ANSWER`` bytes, or keeps state that a restart would lose: an order is only its URL.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NONCE_TRIES = 30
 _NOT_FOUND = 404
 #: The required entries of a directory (RFC 8555, section 7.1.1) that are used here.
 _NEEDED = ("newNonce", "newAccount", "newOrder")
-#: The errors that an answer of an unexpected form raises, here and in the library.
+#: The errors that a malformed answer raises, here and in the library.
 _OF_ANOTHER_FORM = (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError, JoseError)
 
 
@@ -88,7 +88,7 @@ class _Session(requests.Session):
     """Reads an answer up to a limit, without decompression, so that a small answer cannot become a large one."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None: else the library reads the whole body of a redirect, to prepare another request."""
+        """Return None; otherwise the library would read the whole body of a redirect to prepare another request."""
 
     def request(self, method: Any, url: Any, *args: Any, **options: Any) -> requests.Response:
         options["headers"] = {**(options.get("headers") or {}), "Accept-Encoding": "identity"}
@@ -214,7 +214,8 @@ class AcmeClient:
                 renewed = self._renewal_path(replaces) or None
                 answer = self._post(description, url, _NewOrder(identifiers=identifiers, replaces=renewed))
             except AcmeRefused as error:
-                # What the authority cannot replace, such as a certificate of another account, is ordered as a new one.
+                # A certificate that the authority cannot replace, such as one of another account, is ordered as a new
+                # one.
                 if not replaces or not error.kind or error.rate_limited:
                     raise
                 answer = self._post(description, url, _NewOrder(identifiers=identifiers))
@@ -223,7 +224,7 @@ class AcmeClient:
             return order, tuple(self._authorization(url) for url in order.authorizations)
 
     def order(self, url: str) -> RemoteOrder | None:
-        """Return an order as it is now; None when the server does not know it, or no longer knows it."""
+        """Return the current state of an order; None if the server does not know the order."""
         with self._lock:
             try:
                 answer = self._post("to show an order", url, None)
@@ -236,7 +237,7 @@ class AcmeClient:
                 return _order(url, answer.json(), self._network.retry_after_s)
 
     def authorizations(self, urls: Sequence[str]) -> tuple[RemoteAuthorization, ...]:
-        """Return the authorizations of an order's names as they are now."""
+        """Return the current authorizations of an order's names."""
         with self._lock:
             return tuple(self._authorization(url) for url in urls)
 
@@ -274,7 +275,7 @@ class AcmeClient:
                 return None
 
     def _renewal_path(self, chain: bytes) -> str:
-        """Return how the authority names a certificate in renewals; empty when it does not, or for no certificate."""
+        """Return the authority's name for a certificate in renewals; empty if there is none."""
         if not chain or not self._directory.get("renewalInfo"):
             return ""
         return _renewal_path(x509.load_pem_x509_certificates(chain)[0])
@@ -286,7 +287,7 @@ class AcmeClient:
 
     @contextmanager
     def _reading(self, description: str) -> Generator[None]:
-        """Read an answer: an unexpected form is the authority's failure, not ours."""
+        """Read an answer; an unexpected form is reported as the authority's failure."""
         try:
             yield
         except KeyError as error:
@@ -327,7 +328,7 @@ class _NewOrder(messages.NewOrder):
 
 
 class _Empty(JSONDeSerializable):
-    """An empty object, which the library does not mistake for a missing one: the body that accepts a challenge."""
+    """An empty JSON object, the body that accepts a challenge; the library does not mistake it for a missing body."""
 
     def to_partial_json(self) -> JSONObject:
         return {}
@@ -355,7 +356,7 @@ def seconds_of(retry_after: str, *, date: str = "") -> float | None:
 
 
 def _http_date(text: str) -> datetime | None:
-    """Return the time in UTC that ``text`` is, None when it is not a time."""
+    """Return the HTTP date ``text`` as a time in UTC, None if it is invalid."""
     try:
         when = parsedate_to_datetime(text)
         return when.replace(tzinfo=when.tzinfo or UTC).astimezone(UTC)

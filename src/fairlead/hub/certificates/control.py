@@ -108,9 +108,9 @@ OwnerOf = Callable[[str], str | None]
 Granted = Callable[[str], bool]
 READY = ConditionType.READY
 _WORKERS = 16
-#: How many certificates of one issuer are worked on at once, so that an authority that hangs does not delay others.
+#: How many certificates of one issuer are processed at once, so that an authority that hangs does not delay others.
 _OF_ONE_ISSUER = 2
-#: How often a certificate above the limit of its member is looked at again.
+#: How often a certificate above the limit of its member is checked again.
 _LIMITED_S = 30.0
 #: How often a Secret is compared with the status, and the authority is asked for its renewal window.
 _CHECK_S = 6 * 3600.0
@@ -144,7 +144,7 @@ class CertificateControl:
         self._issuance = Issuance(self._solvers, self._owners.is_shared)
         self._domains = DomainCertificates(context)
         self._queue: KeyedQueue[Key] = KeyedQueue(clock=context.clock, group_of=itemgetter(0))
-        #: By issuer: the certificates that are worked on, and those that wait for a turn.
+        #: By issuer: the certificates in progress, and those that wait for a turn.
         self._under_way: dict[str, set[Key]] = {}
         self._waiting: dict[str, FairOrder[Key]] = {}
 
@@ -171,7 +171,7 @@ class CertificateControl:
         self._domains.lead()
 
     async def reconcile(self, key: Key) -> float | None:
-        """Bring one certificate one step further; return the seconds until it is due again."""
+        """Take the next step for one certificate; return the seconds until it is due again."""
         try:
             return await self._reconcile(key)
         finally:
@@ -242,7 +242,7 @@ class CertificateControl:
             return await self._failed(obj, issuer, error, now)
 
     async def _later_s(self, obj: ManagedCertificate, attempt: str, now: datetime) -> float | None:
-        """Return the seconds until the next step is due; None: now. ``attempt`` identifies issuer and solvers."""
+        """Return the seconds until the next step is due, None for now. ``attempt`` identifies issuer and solvers."""
         next_try = parsed_time(obj.status.next_try)
         left_s = (next_try - now).total_seconds() if next_try is not None else 0.0
         # A later time was written while the clock was wrong.
@@ -316,7 +316,7 @@ class CertificateControl:
         return issued(obj, facts, certificate.digest, renew_at, now)
 
     async def _writable_secret(self, obj: ManagedCertificate) -> Secret | None:
-        """Return the Secret of a certificate, None when there is none.
+        """Return the Secret of a certificate, None if it does not exist.
 
         Raises:
             Terminal: the Secret was not written for a certificate, and is not overwritten.
@@ -336,7 +336,7 @@ class CertificateControl:
         meta = obj.metadata
         secret = await self._writable_secret(obj)
         version: JSONObject = {} if secret is None else {"resourceVersion": secret.metadata.resource_version}
-        # After the version was read, so that a late write of a suspended process is refused.
+        # After the version was read, so that a late write of a suspended process is rejected.
         check_leads(self._leading, f"Secret {meta.namespace}/{obj.secret_name}")
         body: JSONObject = {
             "metadata": {
@@ -423,7 +423,7 @@ class CertificateControl:
             self._queue.add((obj.metadata.namespace, obj.metadata.name))
 
     def owner_changed(self, name: str) -> None:
-        """Reconcile the certificates for a name, or for those that a wildcard covers; empty: all of them."""
+        """Reconcile the certificates for a name, or for all names that a wildcard covers; all certificates if empty."""
         if not name:
             self._enqueue_all()
         elif self._leading():  # a new leader reconciles all of them
@@ -446,12 +446,12 @@ def _certificate_in(secret: Secret | None) -> Certificate | None:
 
 
 def _is_of(order: CertificateOrder, obj: ManagedCertificate, account: str) -> bool:
-    """Return whether an order is for the present spec."""
+    """Return whether an order matches the present spec."""
     return order.issuer == account and {challenge.host for challenge in order.challenges} == set(obj.spec.hosts)
 
 
 def is_current(obj: ManagedCertificate) -> bool:
-    """Return whether the existing certificate is for the present spec."""
+    """Return whether the existing certificate matches the present spec."""
     status = obj.status
     spec = (obj.spec.issuer, tuple(sorted(obj.spec.hosts)))
     return bool(status.digest) and (status.issued_by, status.issued_for) == spec
@@ -501,10 +501,10 @@ def refusal(
 def above_limit(
     obj: ManagedCertificate, certificates: Iterable[ManagedCertificate], tenant: Tenant
 ) -> Condition | None:
-    """Return why a certificate of a member with these ``certificates`` exceeds a limit, None when it does not.
+    """Return why a certificate of a member with these ``certificates`` exceeds a limit, None if it does not.
 
-    Issued ones count first, and are renewed whatever the limit is. Those of generated names do not count. What waits
-    for the limit of a sub-tenant takes no room of the member.
+    Issued certificates count first, and are renewed regardless of the limit. Certificates of generated names do not
+    count, nor do certificates that wait for the limit of a sub-tenant count towards the member's limit.
     """
     limited = any(limits.max_certificates for _, _, limits, _ in tenant.limits_for(obj.subtenant))
     if not limited or obj.status.digest or is_domain_certificate(obj.metadata.name):
@@ -538,7 +538,7 @@ def secret_taken(obj: ManagedCertificate, owner: str) -> Condition:
 
 
 def proven_by_us(host: str, issuer: CertificateIssuer) -> bool:
-    """Return whether the hub's own DNS proves a name: that would succeed for any member."""
+    """Return whether the hub's own DNS proves a name; such a proof would succeed for any member."""
     return host.startswith("*.") or issuer.spec.solvers[0] == "DNS01"
 
 
@@ -547,7 +547,7 @@ def _not_allowed(message: str) -> Condition:
 
 
 class Owners:
-    """The owners of names; ``unrecorded`` returns that of a name without a Hostname."""
+    """The owners of names; ``unrecorded`` returns the owner of a name without a Hostname."""
 
     def __init__(self, inventory: Inventory, unrecorded: OwnerOf = lambda _host: None) -> None:
         self._inventory = inventory
@@ -557,7 +557,7 @@ class Owners:
         self._domains: Domains | None = None
 
     def watch(self, changed: Callable[[str], None]) -> None:
-        """Follow the Hostnames; ``changed`` is called with a name whose owner changed, empty: any owner may have."""
+        """Watch the Hostnames; ``changed`` gets each name whose owner changed, empty if any owner may have changed."""
 
         def follow(old: Hostname | None, new: Hostname | None) -> None:
             before = _owned(old)
@@ -599,7 +599,7 @@ class Owners:
         return holder.metadata.name if holder is not None else None
 
     def granted_to(self, space: str) -> Callable[[str], bool]:
-        """Return a function: whether a name is in a domain of the member with namespace ``space``."""
+        """Return a predicate: whether a name is in a domain of the member with namespace ``space``."""
 
         def granted(host: str) -> bool:
             if self._domains is None:
@@ -610,7 +610,7 @@ class Owners:
 
 
 def _owned(hostname: Hostname | None) -> tuple[str, str] | None:
-    """Return the name and the member of a Hostname with an owner; None for one of a challenge."""
+    """Return the name and the member of a Hostname with an owner; None for the Hostname of a challenge."""
     if hostname is None or hostname.deleting or hostname.label(LABEL_CHALLENGE) or not hostname.spec.owner.member:
         return None
     return hostname.spec.host.lower(), hostname.spec.owner.member
@@ -622,7 +622,7 @@ def ordered(
     """Return the status while an order is under way; ``waits``: what it waits for."""
     status = msgspec.structs.replace(obj.status, order=order, state="Ordering", next_try="")
     if obj.status.failures or not _has_no_certificate(obj, now):
-        # Ready is about the certificate that is there: of these hosts, or of those before a change.
+        # Ready describes the existing certificate, for the present hosts or for those before a change.
         seen = obj.metadata.generation if is_current(obj) else obj.status.observed_generation
         return msgspec.structs.replace(status, observed_generation=seen)
     text = f"{shown(obj.spec.hosts)} is ordered; {waits or 'the authority is validating it'}"
@@ -798,7 +798,7 @@ class Accounts:
         self._leading = context.leading
         self.queue: KeyedQueue[str] = KeyedQueue(clock=context.clock)
         self._clients: dict[str, tuple[str, AcmeClient]] = {}
-        #: The identity of an issuer, and how often in a row it failed.
+        #: The identity of an issuer, and its number of consecutive failures.
         self._failures: dict[str, tuple[str, int]] = {}
         self._locks = KeyedLock()
 
@@ -814,7 +814,7 @@ class Accounts:
         try:
             client = await self.client(issuer)
         except (AcmeRefused, Terminal) as error:
-            # Failures with another server or account do not count for this one.
+            # Failures with another server or account do not count.
             identity = _identity(issuer)
             failed_identity, failures = self._failures.get(name, ("", 0))
             failures = failures + 1 if failed_identity == identity else 1

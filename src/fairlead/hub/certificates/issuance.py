@@ -6,9 +6,9 @@
               and one for *.NAME; the DNS provider publishes it
 
 In: a ManagedCertificate and a client with an account. Out: the order to record, or a chain with its key; Hostnames for
-challenges. Steps are repeatable: each is recorded before the next. Only the key of a certificate (ECDSA P-256) stays in
-this process until it is in its Secret; a process that ends before that begins a new order. Never: a key in a message,
-or a request to validate a challenge that is not answered.
+challenges. Steps are repeatable: each is recorded before the next. The key of a certificate (ECDSA P-256) is only in
+the memory of this process until its Secret is written; if the process ends earlier, a new order begins. Never: a key in
+a message, or a request to validate a challenge that is not answered.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from fairlead.translate.generated import CHALLENGE_PATH, CHALLENGE_PORT
 if TYPE_CHECKING:
     from fairlead.hub.certificates.client import AcmeClient
 
-#: An order whose challenges are not answered within this time fails: users read why, and a new one is made.
+#: An order whose challenges are not answered within this time fails with a reason, and a new order is made.
 ANSWER_LIMIT = timedelta(minutes=5)
 #: An order that the authority leaves undecided for so long fails, and a new one is made.
 DECISION_LIMIT = timedelta(hours=24)
@@ -105,7 +105,7 @@ class NotAnswered(Terminal):
 
 
 class Issuance:
-    """Orders under way; holds the keys of those that are being completed."""
+    """Orders in progress; holds the keys of orders that are being completed."""
 
     def __init__(self, solvers: Solvers, is_shared: Callable[[str], bool]) -> None:
         self._solvers = solvers
@@ -126,7 +126,7 @@ class Issuance:
         *,
         replaces: bytes = b"",
     ) -> Progress:
-        """Begin an order; its challenges are recorded before they are served. ``replaces``: the chain it renews."""
+        """Begin an order; challenges are recorded before they are served. ``replaces``: the chain to renew."""
         self.forget(obj.key)
         hosts = tuple(sorted(obj.spec.hosts))
         remote, authorizations = await in_thread(lambda: client.new_order(hosts, replaces=replaces), name="acme-order")
@@ -220,7 +220,7 @@ def _mismatch(chain: bytes, key: bytes, hosts: Iterable[str]) -> str:
 
 
 def _again_s(remote: RemoteOrder, order: CertificateOrder, now: datetime) -> float:
-    """Return the seconds until the next request: as the authority asks, else longer with the age of the order."""
+    """Return the seconds until the next request: the authority's value, otherwise growing with the order's age."""
     if remote.after_s is not None:
         return min(max(remote.after_s, _LOOK_S), _LONGEST_POLL_S)
     started = parsed_time(order.started) or now
@@ -243,7 +243,7 @@ def new_key() -> bytes:
 
 
 def is_account_key(key: bytes) -> bool:
-    """Return whether this is a key of the type that the hub's accounts have."""
+    """Return whether a key has the type of the hub's account keys."""
     try:
         return ecdsa_key(key).curve.name == "secp256r1"
     except (ValueError, TypeError):
@@ -291,7 +291,7 @@ def facts_of(chain: bytes) -> CertificateFacts:
 
 T = TypeVar("T")
 
-#: The limit of a call, which may be several requests; a server that sends an answer byte by byte has no other limit.
+#: The time limit of a call, which may make several requests; nothing else limits a server that answers byte by byte.
 LIMIT_S = 60.0
 
 
@@ -360,7 +360,7 @@ class Solvers:
             await self._publish(host)
 
     async def withdraw(self) -> None:
-        """Remove the texts that no open order needs; certificates that share a name keep theirs."""
+        """Remove the texts that no open order needs; other certificates for the same name keep their texts."""
         if self._inventory.managed.problem:
             return  # an unreadable certificate may need its texts
         for hostname in await self._cluster.list(HOSTNAMES, SYSTEM_NAMESPACE, label_selector=LABEL_CHALLENGE):
@@ -370,7 +370,7 @@ class Solvers:
     async def _publish(self, host: str) -> None:
         """Write the Hostname of a challenge with the texts of all open orders, or delete it when there are none."""
         name = _hostname_name(host)
-        # One write at a time, so that the last one has the texts of every recorded order.
+        # One write at a time, so that the last write has the texts of all recorded orders.
         async with self._locks.hold(host):
             texts, first = self._texts(host)
             check_leads(self._leading, f"Hostname {SYSTEM_NAMESPACE}/{name}")
@@ -402,12 +402,12 @@ class Solvers:
         }
         needs = {key: _dns_challenges(obj).get(host, set()) for key, obj in objects.items() if not obj.deleting}
         keys = sorted((key for key in needs if needs[key]), key=lambda key: (_started(objects[key]), key))
-        # The oldest orders first: the others are published when these have ended.
+        # Oldest orders first; the others are published once these have ended.
         texts = list(dict.fromkeys(text for key in keys for text in sorted(needs[key])))[:_MOST_TEXTS]
         return sorted(texts), objects[keys[0]] if keys else None
 
     async def missing(self, obj: ManagedCertificate, challenge: OrderChallenge) -> str:
-        """Return why a challenge is not answered yet, empty when it is answered."""
+        """Return why a challenge is not answered yet; empty if it is."""
         if challenge.type == "dns-01":
             host = challenge_host(challenge.host)
             try:
@@ -451,10 +451,10 @@ def challenge_host(host: str) -> str:
 
 
 async def silent_address(addresses: Sequence[str], challenge: OrderChallenge) -> str:
-    """Return the first address that does not answer a challenge, empty when all do.
+    """Return the first address that does not answer a challenge; empty if all do.
 
-    The authority may choose any address that the name resolves to. Addresses without a route from this machine count
-    only when there is a route to none of them.
+    The authority may choose any address that the name resolves to. Addresses without a route from this machine are
+    ignored, unless no address has a route.
     """
     for address in [address for address in addresses if has_route(address)] or addresses:
         place = (address, CHALLENGE_PORT, challenge.host, CHALLENGE_PATH + challenge.token)
@@ -478,7 +478,7 @@ def has_route(address: str) -> bool:
 
 
 async def fetched(address: str, port: int, host: str, path: str) -> str:
-    """Return the body that an address answers over HTTP, empty for anything but a 200 in time."""
+    """Return the body of an HTTP answer; empty without a timely answer of status 200."""
     timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
     try:
         async with (
@@ -490,7 +490,7 @@ async def fetched(address: str, port: int, host: str, path: str) -> str:
             if answer.status != 200:
                 return ""
             body = b""
-            # One read returns only what has arrived.
+            # One read returns only the bytes that have arrived.
             while len(body) < _MOST_BYTES and (more := await answer.content.read(_MOST_BYTES - len(body))):
                 body += more
     except (TimeoutError, aiohttp.ClientError, OSError):

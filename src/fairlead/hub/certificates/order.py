@@ -1,10 +1,10 @@
-"""Orders at a certificate authority as data: the next step, refusals with what helps, and when to renew or retry.
+"""Orders at a certificate authority as data: the next step, refusals with a remedy, and when to renew or retry.
 
     no order            BEGIN      a new one; its challenges are chosen and recorded before they are served
-    not all offered     OFFER      each challenge that is answered already: the authority is asked to check it
+    not all offered     OFFER      the authority is asked to check each challenge that is already answered
     pending             WAIT       the authority checks
     ready               FINALIZE   a new key, and the request that it signs
-    processing, valid   FETCH      with the key of this process, else ABANDON: nothing else has the key
+    processing, valid   FETCH      with the key of this process; ABANDON without it, as no one else has the key
     invalid, unknown    FAIL or ABANDON
 
 In: the recorded order, the authority's answers and problem documents, the lifetime of a certificate and the window that
@@ -33,7 +33,7 @@ _TYPES: dict[Solver, ChallengeType] = {"HTTP01": "http-01", "DNS01": "dns-01"}
 
 
 class RemoteChallenge(msgspec.Struct, frozen=True):
-    """A way to prove a name that the authority offers; ``problem`` is (kind, text) when it failed."""
+    """A challenge that the authority offers for a name; ``problem`` is (kind, text) if it failed."""
 
     type: str
     url: str
@@ -43,7 +43,7 @@ class RemoteChallenge(msgspec.Struct, frozen=True):
 
 
 class RemoteAuthorization(msgspec.Struct, frozen=True):
-    """The authority's authorization for one name; the name of a wildcard is without its star."""
+    """The authority's authorization for one name; a wildcard's name has no star."""
 
     url: str
     host: str
@@ -53,7 +53,7 @@ class RemoteAuthorization(msgspec.Struct, frozen=True):
 
 
 class RemoteOrder(msgspec.Struct, frozen=True):
-    """An order as the authority has it; ``after_s`` is when it may be asked again."""
+    """An order as seen by the authority; ``after_s`` is the delay until the next request."""
 
     url: str
     status: str
@@ -86,12 +86,12 @@ def choose_challenges(
     thumbprint: str,
     is_shared: Callable[[str], bool] = lambda _host: False,
 ) -> tuple[OrderChallenge, ...]:
-    """Return how each name is proven; names that the authority has validated already need no challenge.
+    """Return the challenge for each name; names that the authority has already validated need none.
 
     ``is_shared`` returns whether other hubs may answer requests to a name: they do not know its challenges.
 
     Raises:
-        Unsolvable: the sentence says which name, and what would help.
+        Unsolvable: the message has the name and the remedy.
     """
     return tuple(
         _choose(authorization, solvers, thumbprint, is_shared(_host(authorization)))
@@ -132,7 +132,7 @@ def _choose(
 
 
 def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
-    """Return what proves a name: the key authorization, or its digest as the text of a TXT record."""
+    """Return the proof for a name: the key authorization, or its digest as the text of a TXT record."""
     authorization = f"{token}.{thumbprint}"
     if kind != "dns-01":
         return authorization
@@ -141,7 +141,7 @@ def challenge_content(kind: ChallengeType, token: str, thumbprint: str) -> str:
 
 
 def next_step(challenges: Iterable[OrderChallenge], remote: RemoteOrder | None, *, has_key: bool) -> OrderStep:
-    """Return the next step; ``remote`` None: the authority does not know the order, or no longer knows it."""
+    """Return the next step; ``remote`` is None if the authority does not know the order."""
     if remote is None:
         return OrderStep.ABANDON
     if remote.status == "invalid":
@@ -165,7 +165,7 @@ def failure_of(hosts: Sequence[str], remote: RemoteOrder, authorizations: Iterab
 
 
 def shown(hosts: Sequence[str]) -> str:
-    """Return names for a sentence: the first, and how many more."""
+    """Return names for a sentence: the first few, and the number of the others."""
     return listed(hosts, 1) or "no name"
 
 
@@ -212,7 +212,7 @@ _UNKNOWN = "read the authority's message, and correct the name or the Certificat
 class AcmeRefused(Retry):
     """The authority refused a request, or cannot be used now; ``kind`` is the error of ACME, empty without an answer.
 
-    ``ended``: the order is over, for whatever reason.
+    ``ended``: the order has ended, for any reason.
     """
 
     def __init__(
@@ -266,24 +266,24 @@ def malformed(server: str, description: str, why: str, *, ended: bool = False) -
 
 
 def one_line(text: str) -> str:
-    """Return a text of another server in a form that fits a status: printable, on one line, not too long."""
+    """Return a server's text in a form that fits a status: printable, one line, limited length."""
     clean = "".join(char if char.isprintable() else " " for char in text).replace('"', "'")
     clean = " ".join(clean.split())
     return clean if len(clean) <= _MOST_CHARACTERS else f"{clean[: _MOST_CHARACTERS - 3]}..."
 
 
-#: The part of the life after which the next one is ordered.
+#: The part of the lifetime after which the next certificate is ordered.
 _DUE = 2 / 3
-#: At most this part of the life earlier, so that a thousand issued in one hour are not renewed in one hour.
+#: Renewals are spread over this part of the lifetime, so that certificates issued together are not renewed together.
 _JITTER = 1 / 20
-#: The part of the life that must have passed since a certificate was received before the next one is ordered.
+#: The part of the lifetime that must pass after a certificate was received before the next one is ordered.
 _LEAST = 1 / 3
-#: Clocks may differ so much.
+#: The tolerated clock difference.
 _TOLERANCE = timedelta(minutes=5)
 
 
 class Window(msgspec.Struct, frozen=True):
-    """The window in which the authority suggests to order the next one."""
+    """The authority's suggested window for the next order."""
 
     start: datetime
     end: datetime
@@ -313,9 +313,9 @@ def renewal_time(
 
 
 def next_renewal(obj: ManagedCertificate, now: datetime) -> datetime | None:
-    """Return when the existing certificate is renewed, None when that is unknown.
+    """Return when the existing certificate is renewed, None if unknown.
 
-    If it was received after ``now``, the hub's clock was ahead: then the times in the certificate count.
+    If the certificate was received after ``now``, the hub's clock was ahead; the times in the certificate are used.
     """
     status = obj.status
     renew_at, issued_at, not_before, not_after = map(
@@ -327,7 +327,7 @@ def next_renewal(obj: ManagedCertificate, now: datetime) -> datetime | None:
 
 
 def skew_text(not_before: datetime, not_after: datetime, now: datetime) -> str:
-    """Return how far the clocks of hub and authority differ when a certificate is received; empty for a little."""
+    """Return the clock difference of hub and authority when a certificate is received; empty if it is small."""
     lifetime, ahead = not_after - not_before, now - not_before
     if -_TOLERANCE <= ahead <= lifetime * _LEAST:
         return ""
@@ -341,18 +341,18 @@ def skew_text(not_before: datetime, not_after: datetime, now: datetime) -> str:
 
 
 def fraction(*identity: str) -> float:
-    """Return a number from 0 to 1, evenly distributed, and the same for the same identity."""
+    """Return a number from 0 to 1, evenly distributed and stable for an identity."""
     return int(short_hash(*identity, size_bytes=6), 16) / 2**48
 
 
 #: The first failure is often a name that does not resolve yet; authorities allow five failed validations an hour.
 _BASE_S = 60.0
 _LIMIT_S = 6 * 3600.0
-#: The limit for requests without an order, such as whether the authority can be reached again.
+#: The limit for requests outside orders, such as checking whether the authority is reachable again.
 _NOT_ORDERED_LIMIT_S = 900.0
-#: The least time after a refusal because of rate limits.
+#: The minimum delay after a rate-limit error.
 _RATE_LIMITED_S = 3600.0
-#: More than a week is a mistake of the server: a certificate may expire meanwhile.
+#: More than a week is a server error: a certificate may expire meanwhile.
 LONGEST_S = 7 * 24 * 3600.0
 _BACKOFF_JITTER = 0.2
 
@@ -365,7 +365,7 @@ def retry_delay_s(
     rate_limited: bool = False,
     ordered: bool = True,
 ) -> float:
-    """Return the seconds until the next order after the n-th failure in a row (from 1).
+    """Return the seconds until the next order after the n-th consecutive failure (from 1).
 
     The delay doubles from a minute to six hours, or to a quarter of an hour where nothing could be ``ordered``. A
     Retry-After of the authority is honoured.

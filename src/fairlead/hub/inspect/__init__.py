@@ -1,1 +1,1 @@
-"""Read-only views of what the hub does: preview, exclusions, orphans, metrics."""
+"""Read-only views of the hub's work: preview, exclusions, orphans, metrics."""

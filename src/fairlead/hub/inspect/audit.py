@@ -4,9 +4,9 @@
 
 An API server stores for each field the manager that set it, and when. Managers are names that clients choose. Only the
 embedded API also stores the user, in an annotation that clients cannot write. On any other server that annotation is
-the claim of a client, and counts only where the change itself sets it.
+an unverified claim of the client, and counts only if the change itself sets it.
 In: changes of intents and routes. Out: entries with a ``Revision``, which are stored with the history, and a line of
-the log each. Never: the value of a field that may be a credential; a write for what is idle.
+the log each. Never: the value of a field that may be a credential; a write while nothing changes.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from fairlead.model.keys import LoadBalancerKey
 from fairlead.runtime.logs import REDACTED, redacted
 from fairlead.sync.history import History
 
-#: Fields that an entry names; more are counted.
+#: The number of fields that an entry names; others are only counted.
 MOST_FIELDS = 10
 _LONGEST_VALUE = 120
-#: Changes that wait until their manager is read; of more, the manager is unknown.
+#: The number of changes that may wait for their manager; for further ones the manager is unknown.
 _MOST_PENDING = 1000
 #: Parts of a path below which values may be credentials: free settings, headers and query parameters of requests.
 _FREE = ("parameters", "attributes", "existing", "headers", "queryparams")
-#: How the version of an API server ends that stores the user itself.
+#: The version suffix of an API server that stores the user itself.
 _STORES_USERS = ("+fairlead", "+podless")
 
 log = structlog.get_logger(__name__)
@@ -94,7 +94,7 @@ class ChangeRecorder:
         self._stores_users: bool | None = None
 
     def watch(self) -> None:
-        """Record what changes from now on."""
+        """Record all later changes."""
         # Creation times are whole seconds, and so are the times by which the clock of the server is known.
         self._started = self._cluster.server_clock.now() - timedelta(seconds=2)
         for objects in self._inventory.intents.values():
@@ -119,7 +119,7 @@ class ChangeRecorder:
     def _operation(self, old: KubeObject | None, new: KubeObject | None) -> str:
         if old is None and new is not None:
             created = parsed_time(new.metadata.creation_timestamp or "")
-            # At its start a hub reads what has been there for long.
+            # At its start a hub reads objects that are not new.
             return "Created" if created is not None and self._started is not None and created >= self._started else ""
         if old is None or (new is None and old.deleting):
             return ""
@@ -146,7 +146,7 @@ class ChangeRecorder:
             return None  # asked again at the next change; until then, users are claims
 
     async def _manager(self, change: _Change) -> ManagedFieldsEntry:
-        """Return the manager that made a change, an empty one when the object is gone or cannot be read."""
+        """Return the manager that made a change; empty if the object is gone or unreadable."""
         if change.operation == "Deleted":
             return ManagedFieldsEntry(time=change.obj.metadata.deletion_timestamp or "")
         try:
@@ -181,7 +181,7 @@ def _logged(revision: Revision) -> JSONObject:
 
 
 def managed(of: AnyResource) -> Resource[ManagedObject]:
-    """Return the resource with objects that have the managers of their fields."""
+    """Return the resource, with objects that include managedFields."""
     return Resource(of.group, of.version, of.kind, of.plural, of.namespaced, ManagedObject)
 
 
@@ -207,7 +207,7 @@ def _owns(fields: JSONObject, path: str) -> bool:
 
 
 def field_changes(old: KubeObject, new: KubeObject) -> Iterator[FieldChange]:
-    """Yield the fields of spec and the annotations of ours that differ, with both values, without credentials."""
+    """Yield the differing spec fields and Fairlead annotations with both values, without credentials."""
     if old.metadata.generation != new.metadata.generation:
         specs = [msgspec.to_builtins(cast("Any", obj).spec) for obj in (old, new)]
         yield from _changes_of("", *specs)
@@ -231,7 +231,7 @@ def _changes_of(path: str, old: object, new: object) -> Iterator[FieldChange]:
 
 
 def _parts(*values: object) -> Iterator[JSONObject | None]:
-    """Yield the parts of each value by name, those of lists by their names or places; None for a single value."""
+    """Yield the parts of each value by name (list items by name or index); None for a scalar."""
     lists = [cast("list[Any]", value) for value in values if isinstance(value, list | tuple)]
     by_name = all(
         isinstance(element, dict) and element.get("name") for elements in lists for element in elements

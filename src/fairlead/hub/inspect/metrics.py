@@ -1,4 +1,4 @@
-"""The metrics of a hub, counted when they are scraped, so that they cost nothing otherwise.
+"""The metrics of a hub, computed only when they are scraped.
 
 In: the hub's parts. Out: metrics for Prometheus, each documented in docs/reference/metrics.md.
 """
@@ -102,7 +102,7 @@ class HubCollector(Collector):
         yield family
 
     def _targets(self) -> Metric:
-        """Count targets; only the leader writes statuses, and so knows their health."""
+        """Count targets; only the leader knows their health, because it writes the statuses."""
         family = GaugeMetricFamily(
             "fairlead_hub_targets",
             "Targets in rotation, for each load balancer; state is healthy, unhealthy or unknown.",
@@ -127,7 +127,7 @@ class HubCollector(Collector):
         yield used
 
     def _quotas(self) -> Iterable[Metric]:
-        """Count what members use of the limits that their Tenants set."""
+        """Count each member's usage of the limits in its Tenant."""
         labels = ["tenant", "subtenant", "resource"]
         used = GaugeMetricFamily(
             "fairlead_hub_tenant_used", "What a member or sub-tenant uses of a limit of its Tenant.", labels=labels

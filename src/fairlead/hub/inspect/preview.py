@@ -1,4 +1,4 @@
-"""Looks at load balancers: a dry run of the hub over its API, plans and history of a running hub, and orphans.
+"""Inspects load balancers: a dry run of the hub over its API, plans and history of a running hub, and orphans.
 
 In: a Cluster with the rights to read, or the caches and trackers of a running hub. Out: for each load balancer its
 plan, records, observed state and exclusions. The ledger of load balancers that the hub's own proxies serve is in the
@@ -78,12 +78,12 @@ from fairlead.translate.shift import in_words
 from fairlead.translate.view import Decision, is_leaving
 
 _SYNC_S = 20.0
-#: The limit of one look at a provider, and from which duration on a failed one is not asked about others.
+#: The time limit for one read at a provider, and the duration after which a failed provider is not asked again.
 LOOK_LIMIT_S = 20.0
 SLOW_S = 5.0
 #: Limit for reading the certificates that load balancers name, in seconds; those not read by then are unknown.
 READ_LIMIT_S = 3.0
-#: The hub decides what its proxies refuse; a preview only has to build the same load balancers.
+#: The hub evaluates the rejections of its proxies; a preview only builds the same load balancers.
 _SERVED = msgspec.structs.replace(EVERY_FEATURE, allocation=AllocationKind.ADDRESS, serves_whole_state=True)
 
 
@@ -91,8 +91,8 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     """One load balancer. ``served``: by the hub's own proxies, whose ledger is in the hub's memory.
 
     ``paused`` names the objects whose annotation holds everything. ``conditions`` are as the hub wrote them last.
-    ``held_frontend`` is the change of the load balancer itself that a pause holds. ``unread`` is why its state could
-    not be read back. ``more_held`` counts held changes that the plan does not list. ``unread_references`` are the
+    ``held_frontend`` is the held change of the load balancer itself. ``unread`` is the reason why its state could not
+    be read back. ``more_held`` counts held changes that the plan does not list. ``unread_references`` are the
     certificates that this process could not read; ResolvedRefs is then as the hub wrote it.
     """
 
@@ -112,7 +112,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusedPartStatus, ...] = ()
     #: The hosts in maintenance, as the hub wrote them last.
     maintenance: tuple[MaintenanceStatus, ...] = ()
-    #: Of a GlobalService, as the hub wrote them last: how far a change of weights is, and the members.
+    #: Of a GlobalService, as the hub wrote them last: the progress of a weight shift, and the members.
     shift: str = ""
     members: tuple[GlobalMemberStatus, ...] = ()
     #: Names of targets whose health checks fail at the hub's own proxies; the first ``model.health.NAMED`` of them.
@@ -128,7 +128,7 @@ class Previewed(msgspec.Struct, frozen=True, kw_only=True):
     unread: str = ""
     unread_references: str = ""
     exclusions: tuple[Exclusion, ...] = ()
-    #: The proxy machines that it has, or moves to; and those that it gets when they differ, with a reason.
+    #: The proxy machines that it has, or moves to; and the future ones if they differ, with a reason.
     machines: tuple[str, ...] = ()
     next_machines: Choice | None = None
 
@@ -152,7 +152,7 @@ async def preview(cluster: Cluster, only: LoadBalancerKey | None = None) -> list
 
 
 async def _machines_and_groups(cluster: Cluster) -> tuple[list[ProxyMachine], list[ProxyGroup]]:
-    """Return what decides the placement; nothing of an older hub, or without the right to read it."""
+    """Return the input of the placement; empty for an older hub, or without the right to read it."""
     try:
         return await cluster.list(PROXY_MACHINES), await cluster.list(PROXY_GROUPS)
     except (NotFound, Forbidden):
@@ -162,16 +162,16 @@ async def _machines_and_groups(cluster: Cluster) -> tuple[list[ProxyMachine], li
 def moved_machines(
     inventory: Inventory, machines: Iterable[ProxyMachine], groups: Sequence[ProxyGroup]
 ) -> dict[LoadBalancerKey, Choice]:
-    """Return the machines of each load balancer that has others once everything has moved.
+    """Return the final machines of each load balancer whose machines will change.
 
-    Of what only the hub hears, which is whether a machine is silent or full, nothing is known.
+    Whether a machine is silent or full is unknown here: only the hub hears it.
     """
     members = [machine for machine in machines if not machine.deleting]
     otherwise = placement_on_hub(members)
     records = {
         key: obj.status.placement or otherwise
         for key, obj in inventory.objects()
-        # The machine of the hub alone has everything without a record.
+        # A hub with only its own machine places everything there, without a record.
         if not all(machine.is_of_hub for machine in members)
         and obj.status.allocation.address
         and _is_served(inventory, obj)
@@ -189,7 +189,7 @@ def _is_served(inventory: Inventory, obj: IntentObject) -> bool:
 
 
 class _Parts:
-    """The parts of a hub that decide, without those that act."""
+    """The parts of a hub that make decisions, without those that write."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.clock: Clock = SystemClock()
@@ -344,7 +344,7 @@ class _Preview:
         return msgspec.structs.replace(previewed, observed=observed, drift=drift_of(side, observed))
 
     async def _observe(self, key: LoadBalancerKey, runner: DurableRunner) -> Observed | None:
-        """Read one load balancer back; a failure domain that was slow to fail is not asked again."""
+        """Read back one load balancer; a failure domain that timed out is not asked again."""
         domain = (runner.name, runner.worker.failure_domain(key))
         if (silent := self._silent.get(domain)) is not None:
             raise silent
@@ -359,7 +359,7 @@ class _Preview:
             raise self._silent[domain] from error
 
     def _translated(self, key: LoadBalancerKey) -> tuple[Decision | None, tuple[Exclusion, ...], str]:
-        """Return the decision about a load balancer, its exclusions, and which certificates could not be read."""
+        """Return the decision about a load balancer, its exclusions, and the unreadable certificates."""
         intent = self._intents.get(key.kind)
         view = (self._views.get(key) or intent.view(key)) if intent is not None else None
         if intent is None or view is None:
@@ -521,7 +521,7 @@ def orphans_of(preview: Previewed) -> list[Orphan]:
 
 
 async def remove_orphan(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
-    """Have one orphan removed; return in one sentence what was done."""
+    """Request the removal of one orphan; return the action in one sentence."""
     if orphan.leaving:
         return "already being deleted"
     uid = orphan.uid if orphan.kind is OrphanKind.RECORD else await _put_on_record(cluster, preview, orphan)
@@ -541,7 +541,7 @@ def _of_record(preview: Previewed, record: BackendRecord) -> Orphan:
 
 
 async def _put_on_record(cluster: Cluster, preview: Previewed, orphan: Orphan) -> str:
-    """Create the missing record; its name ensures that there is no other."""
+    """Create the missing record; the record's name ensures that there is only one."""
     spec = preview.side.recorded_spec or (preview.side.desired.spec if preview.side.desired is not None else None)
     if spec is None:
         return ""

@@ -49,7 +49,7 @@ K = TypeVar("K", bound=KubeObject)
 
 State = Literal["Pending", "Registered", "Draining", "Deregistering"]
 _LEAST_FIRST: tuple[State, ...] = ("Deregistering", "Pending", "Draining", "Registered")
-#: When a status is compared again that lists backends which are not known yet, should no change wake it before.
+#: Delay until a status with unknown backends is compared again, unless a change wakes it earlier.
 AGAIN_S = 1.0
 _GOOD = frozenset({ConditionType.ACCEPTED, ConditionType.RESOLVED_REFS})
 
@@ -95,17 +95,17 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
         return {listener.port for listener in (obj.status.accepted or obj.spec).listeners}
 
     def groups_of(self, key: LoadBalancerKey) -> tuple[BackendGroup, ...]:
-        """Return the groups that name a LoadBalancer, as they were written last, ordered by key."""
+        """Return the groups that name a LoadBalancer, in their last written version, ordered by key."""
         return tuple(self.present_groups.by_index("lb", key))
 
     def unreadable_groups(self, namespaces: Iterable[str]) -> str:
-        """Return which group in ``namespaces`` (``*``: all) cannot be decoded, empty when there is none."""
+        """Return the first group in ``namespaces`` (``*``: all) that cannot be decoded; empty if there is none."""
         spaces = set(namespaces)
         broken = sorted(key for key in self.groups.broken if spaces & {"*", key.namespace})
         return first_broken(BACKEND_GROUPS.kind, self.groups, broken)
 
     def selection_changed(self, namespace: str) -> None:
-        """Wake the load balancers of the groups in ``namespace``, empty for all, that select other objects now."""
+        """Wake the load balancers of groups in ``namespace`` (empty: all) whose selection changed."""
         groups = self.groups.by_index("namespace", namespace) if namespace else list(self.groups.values())
         keys = {key for group in groups for key in load_balancers_of(group)}
         self._inventory.wake(keys, "the objects that a BackendGroup selects changed")
@@ -126,7 +126,7 @@ class LoadBalancerObjects(IntentObjects[LoadBalancer]):
 
 
 def load_balancers_of(group: BackendGroup) -> list[LoadBalancerKey]:
-    """Return the LoadBalancers that a group names, in its own order."""
+    """Return the LoadBalancers that a group names, in the group's order."""
     names = (
         (group.metadata.namespace, name) if "/" not in name else name.split("/", 1)
         for name in group.spec.load_balancers
@@ -157,13 +157,13 @@ def without_capi_side(obj: LoadBalancer) -> LoadBalancer:
     return msgspec.structs.replace(obj, status=status)
 
 
-# --- what groups select --------------------------------------------------------------------------------------------
+# --- selected objects ----------------------------------------------------------------------------------------------
 
 
 class BackendSources:
     """The pods, Services and nodes that groups can select.
 
-    ``changed`` is called with the namespace whose groups are concerned (empty: all).
+    ``changed`` is called with the namespace of the affected groups (empty: all).
     """
 
     def __init__(self, cluster: Cluster, *, changed: Callable[[str], None]) -> None:
@@ -183,7 +183,7 @@ class BackendSources:
             cache.broken.on_change(lambda obj: self._changed(obj.namespace))
 
     def need(self, group: BackendGroup) -> str:
-        """Start to read what ``group`` selects from; return why that is incomplete, empty when it is complete."""
+        """Start reading the kinds that ``group`` selects from; return why the data is incomplete, empty if complete."""
         caches = self._caches_of(group)
         for name, cache in caches.items():
             if name not in self._needed:
@@ -196,7 +196,7 @@ class BackendSources:
         )
 
     def unreadable(self, group: BackendGroup) -> str:
-        """Return which object that ``group`` may select cannot be decoded, empty when there is none."""
+        """Return the first object that ``group`` may select and that cannot be decoded; empty if there is none."""
         for cache in self._caches_of(group).values():
             if bad := sorted(key for key in cache.broken if key.namespace in ("", group.metadata.namespace)):
                 return first_broken(cache.resource.kind, cache, bad)
@@ -216,7 +216,7 @@ class BackendSources:
         return tuple(pod for pod in pods if _matches(pod, selector) and pod.metadata.name not in excluded)
 
     def nodes_of(self, group: BackendGroup) -> tuple[Node, ...]:
-        """Return the nodes at which a Service's node port may be used, ready or not, ordered by name."""
+        """Return the nodes that may serve a Service's node port, ready or not, ordered by name."""
         if group.spec.service is None:
             return ()
         selector = group.spec.service.node_selector or {}
@@ -260,7 +260,7 @@ class BackendSources:
 
 
 def _selected_by(node: Node) -> tuple[object, ...]:
-    """Return what groups depend on: not the heartbeat."""
+    """Return the part of an object that groups depend on, without the heartbeat."""
     return (is_node_ready(node), node.metadata.labels, node.status.addresses)
 
 
@@ -269,18 +269,18 @@ def _matches(obj: KubeObject, selector: dict[str, str]) -> bool:
 
 
 def _lean(obj: K) -> K:
-    """Return an object without the metadata that is never read."""
+    """Return an object without unused metadata."""
     meta = msgspec.structs.replace(obj.metadata, annotations=None, finalizers=None, owner_references=None)
     return msgspec.structs.replace(obj, metadata=meta)
 
 
-# --- what is excluded ----------------------------------------------------------------------------------------------
+# --- exclusions ----------------------------------------------------------------------------------------------------
 
 
 def excluded_backends(
     view: LoadBalancerView, desired: DesiredLoadBalancer, sources: BackendSources
 ) -> tuple[Exclusion, ...]:
-    """Return each pod, node and address that is not on the load balancer, with the reason, in the order of groups."""
+    """Return each pod, node and address that is excluded from the load balancer, with the reason, in group order."""
     exclusions: list[Exclusion] = []
     for group_view in sorted(view.groups, key=lambda item: item.group.key):
         rows = _excluded_of(group_view, view, desired, sources)
@@ -383,9 +383,9 @@ def _pod(pod: Pod) -> str:
 
 
 class GroupStatusWriter:
-    """Writes the status of groups, and holds those that are labelled do-not-delete.
+    """Writes the status of groups, and holds groups that are labelled do-not-delete.
 
-    ``unread`` returns why what a group selects from is not read yet, empty when it is.
+    ``unread`` returns why the objects that a group selects from have not been read yet; empty if they have.
     """
 
     def __init__(
@@ -430,7 +430,7 @@ class GroupStatusWriter:
             self._writer.forget(*old.key)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Write the finalizer or status of ``key`` when it differs; return seconds until the next comparison."""
+        """Write the finalizer or status of ``key`` if it differs; return seconds until the next comparison."""
         group = self._objects.present_groups.get(*key)
         if group is None or self._context.inventory.region or not self._context.leading():
             return None  # the hub of a region serves no LoadBalancers, so it writes nothing about groups
@@ -492,7 +492,7 @@ class GroupStatusWriter:
         return min(filter(None, (wait_s, again_s)), default=None)
 
     def _awaited(self, group: BackendGroup, owner: str) -> int:
-        """Return how many backends of ``group`` are desired and not registered yet."""
+        """Return the number of backends of ``group`` that are desired but not registered yet."""
         runners = self._context.providers.values()
         states = (runner.tracker.state(key) for key in load_balancers_of(group) for runner in runners)
         return sum(count_awaited(state, owner) for state in states if state is not None)
@@ -561,7 +561,7 @@ class BackendLister:
         self._decision = decision
 
     async def listed(self, group: BackendGroup) -> list[ListedBackend] | None:
-        """Return the backends of ``group``, ordered; None while they are not known for its present generation."""
+        """Return the backends of ``group``, ordered; None until they are known for the present generation."""
         states: dict[str, State] = {}
         for key in load_balancers_of(group):
             rows = await self._at(key, group)
@@ -610,7 +610,7 @@ def _rows(state: LoadBalancerState, owner: str) -> Iterator[tuple[str, State]]:
 
 
 def count_awaited(state: LoadBalancerState, owner: str) -> int:
-    """Return how many targets of ``owner`` are desired, and not registered or being deregistered."""
+    """Return the number of desired targets of ``owner`` that are not registered, or are being deregistered."""
     desired = state.desired.targets if state.desired is not None else {}
     return sum(
         owner in target.owners

@@ -3,11 +3,11 @@
     Drill, GlobalServices ──► next status ──► written ──► GlobalServices are decided again
     DrillSchedule ──► a Drill with a name that follows from its time
 
-Each step is a write of the Drill's status, and in force once it is on record. Every replica compares the recorded end
-with the time of the API server, so a drill needs neither its command nor a write of a hub to end. A hub that starts
-during a phase measures the rest of it. One drill runs at a time.
+Each step is a write of the Drill's status, and takes effect once it is recorded. Every replica compares the recorded
+end with the time of the API server, so a drill ends without its command and without a write of a hub. A hub that
+starts during a phase measures the rest of it. One drill runs at a time.
 
-Figures are those that proxies count for each target while a drill watches them.
+The figures are counted by proxies for each target while a drill watches it.
 """
 
 from __future__ import annotations
@@ -62,22 +62,22 @@ from fairlead.translate.drill import (
 from fairlead.translate.shift import Errors, stop_reason
 
 _log = structlog.get_logger(__name__)
-#: Errors, and members that cannot serve, are looked for this often.
+#: How often errors and members that cannot serve are checked.
 _LOOK_S = 1.0
 #: With stopOn, a drill ends when errors have been unknown for this long.
 _UNKNOWN_S = 30.0
-#: So many GlobalServices of a drill are measured: each of their targets is counted.
+#: The number of GlobalServices of a drill that are measured: each of their targets is counted.
 _MEASURED = 64
-#: How often schedules are looked at.
+#: How often schedules are checked.
 _SCHEDULE_S = 20.0
 #: The traffic of one member; of the whole GlobalService with an empty name.
 _Totals = Mapping[str, Totals]
 
 
 class _Measured(msgspec.Struct):
-    """What has been counted of one drill since its present phase began, by GlobalService.
+    """The traffic of one drill since its present phase began, by GlobalService.
 
-    ``reading``: the number of the last reading. The first one of a phase is the base of its figures.
+    ``reading``: the number of the last reading. The first reading of a phase is the baseline of its figures.
     """
 
     phase: str = ""
@@ -113,7 +113,7 @@ class DrillObjects:
         return [newest for obj in self.drills.values() if (newest := self.present.get("", obj.metadata.name))]
 
     def of(self, obj: GlobalService) -> tuple[Drill | None, float | None]:
-        """Return the drill that takes a member of ``obj`` out of service now, and for how many seconds still."""
+        """Return the drill that currently takes a member of ``obj`` out of service, and its remaining seconds."""
         now = self.now()
         for drill in self.present.by_index("service", name_of(obj)):
             if left := left_s(drill, now):
@@ -128,8 +128,8 @@ def _drilled_services(drill: Drill) -> list[str]:
 class Drills:
     """All drills of one hub.
 
-    ``targets`` returns the targets of each member of a GlobalService, ``routes`` the backends of routes that it serves,
-    and ``judge`` has the health of its members judged again.
+    ``targets`` returns the targets of each member of a GlobalService, ``routes`` the route backends that it serves, and
+    ``judge`` evaluates the health of its members again.
     """
 
     def __init__(
@@ -154,19 +154,19 @@ class Drills:
         self._measured: dict[str, _Measured] = {}
 
     def controllers(self) -> Sequence[Controller]:
-        """Return those of Drills and of DrillSchedules."""
+        """Return the controllers of Drills and DrillSchedules."""
         return (
             Controller("drill", self._queue, self.reconcile),
             Controller("drillschedule", self._schedule_queue, self.begin_scheduled),
         )
 
     def watch(self) -> None:
-        """Have GlobalServices decided again when a drill takes a member out of service, or no longer does."""
+        """Reconcile GlobalServices when a drill takes a member out of service, or returns it."""
         self._drills.drills.on_change(self._changed)
         self._drills.schedules.on_change(self._schedule_changed)
 
     def lead(self) -> None:
-        """Go on with all drills."""
+        """Continue all drills."""
         for drill in self._drills.drills.values():
             self._queue.add(drill.metadata.name)
         for schedule in self._drills.schedules.values():
@@ -226,7 +226,7 @@ class Drills:
                 or self._unable(drill, services)
             )
             if status.state == "Before" and not refusal:
-                # What stopOn says of the traffic is known when the member is about to be taken out.
+                # The traffic is checked against stopOn before the member is taken out.
                 refusal = next(filter(None, self._errors_of(drill, services, status.starts_at)), "")
         after = next_status(
             drill,
@@ -246,7 +246,7 @@ class Drills:
         return max(0.05, min(_LOOK_S, due_s(drill, self._drills.now())))
 
     def _services(self, drill: Drill) -> list[GlobalService]:
-        """Return the GlobalServices that a drill concerns: as it has begun, or would begin."""
+        """Return the GlobalServices of a drill: the recorded ones, or before it begins those that it would affect."""
         served = [obj for obj in self._objects.served() if self._context.inventory.decides(self._objects.key(obj))]
         if drill.status.state not in UNDER_WAY:
             return concerned(drill.spec, served)
@@ -255,7 +255,7 @@ class Drills:
         return sorted((obj for obj in members if name_of(obj) in names), key=name_of)
 
     def _unread(self, spec: DrillSpec) -> str:
-        """Return which object that may forbid a drill cannot be read, empty for none."""
+        """Return the first unreadable object that may forbid a drill; empty if there is none."""
         tenants, drills, schedules = self._context.inventory.tenants, self._drills.drills, self._drills.schedules
 
         def may_run(key: ObjectKey, why: str) -> bool:
@@ -282,7 +282,7 @@ class Drills:
         return next(filter(None, problems), "")
 
     def _unable(self, drill: Drill, services: Iterable[GlobalService]) -> str:
-        """Return what the class of a GlobalService cannot do that the drill asks for, empty for nothing."""
+        """Return the feature that a drill needs and a GlobalService's class lacks; empty if there is none."""
         for obj in services:
             capabilities = self._context.providers.capabilities.get(obj.status.serving_provider)
             subject = f"GlobalService {name_of(obj)}"
@@ -293,7 +293,7 @@ class Drills:
         return ""
 
     def _why_stop(self, drill: Drill, services: Sequence[GlobalService]) -> str:
-        """Return why a drill ends before its time, empty for no reason."""
+        """Return why a drill must end early; empty if there is no reason."""
         spec, measured = drill.spec, self._measured[drill.metadata.name]
         if spec.stop:
             return "stopped by spec.stop"
@@ -309,7 +309,7 @@ class Drills:
         return unknown if measured.unknown_s is not None and now_s - measured.unknown_s >= _UNKNOWN_S else ""
 
     def _errors_of(self, drill: Drill, services: Iterable[GlobalService], moment: str) -> tuple[str, str]:
-        """Return which errors since ``moment`` stopOn does not allow, and why others are unknown; empty for none."""
+        """Return the errors since ``moment`` that exceed stopOn, and why others are unknown; empty for none."""
         name, stop_on = drill.metadata.name, drill.spec.stop_on
         unknown = ""
         for obj in services:
@@ -323,7 +323,7 @@ class Drills:
         return "", unknown
 
     def _announce(self, drill: Drill, services: Sequence[GlobalService]) -> None:
-        """Say what has changed: in the log, as Events, and to the GlobalServices."""
+        """Report changes in the log, as Events, and to the GlobalServices."""
         status, spec = drill.status, drill.spec
         _log.info("drill", drill=drill.metadata.name, member=spec.member, state=status.state, message=status.message)
         if status.state in {"Drilling", "After"}:
@@ -346,7 +346,7 @@ class Drills:
         status = msgspec.structs.replace(status, observed_generation=drill.metadata.generation)
         check_leads(self._context.leading, f"Drill {drill.metadata.name}")
         try:
-            # Only onto the version it follows from: a hub that is behind must not begin the time of a drill again.
+            # Only on top of the version that it is based on: a hub that lags must not restart the time of a drill.
             answer = await replace_status(self._context.cluster, DRILLS, drill, status, manager=MANAGER_HUB)
         except NotFound:
             return msgspec.structs.replace(drill, status=status)  # the watch is about to show it
@@ -381,7 +381,7 @@ class Drills:
                 measured.subjects.setdefault(watch, set()).update(subjects)
                 if (counted := watched.of(watch, measured.subjects[watch])) is not None:
                     totals[part] = counted
-            # What the last reading counted was before this phase.
+            # The last reading counted traffic before this phase.
             if begins or len(totals) < len(parts):
                 continue
             measured.until_s = self._context.clock.monotonic()
@@ -409,7 +409,7 @@ class Drills:
         return msgspec.structs.replace(status, services=services)
 
     def _forget(self, name: str) -> None:
-        """Watch nothing for a drill any longer."""
+        """Stop watching counters for a drill."""
         measured = self._measured.pop(name, None)
         for watch in measured.watches if measured is not None else ():
             self._errors.forget(watch)

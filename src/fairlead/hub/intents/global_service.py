@@ -1,8 +1,9 @@
 """GlobalService: one load balancer for equal Services of several members.
 
 The Services are published as TCPLoadBalancers, each with its endpoints in the namespace of its member. A GlobalService
-has their targets, whatever becomes of their own load balancers. Every change of one of them, of its endpoints or of its
-member wakes the GlobalServices that it is a part of. The proxies' health reports decide which members are down.
+has their targets, regardless of the state of their own load balancers. Every change of such a load balancer, of its
+endpoints or of its member wakes the GlobalServices that include it. The proxies' health reports decide which members
+are down.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from fairlead.translate.view import Decision, GlobalDecision, GlobalView, Member
 _IDLE = frozenset({"Draining", "Drilled"})
 #: How often the connections of drained members are counted.
 _COUNT_S = 5.0
-#: The members that have too few healthy endpoints, and all others that are down or return.
+#: The members with too few healthy endpoints, and all others that are down or returning.
 _Judged = tuple[frozenset[str], dict[str, Returning]]
 
 
@@ -102,7 +103,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
             runner.provider.on_change(self._note_health)
 
     def controllers(self) -> Sequence[Controller]:
-        """Return those that decide which members are down, move weights, and count connections of drained members."""
+        """Return the controllers that detect down members, move weights, and count connections of drained members."""
         return (
             Controller("global-health", self._health, self._judge),
             Controller("global-drain", self._drains, self._count),
@@ -111,12 +112,12 @@ class GlobalIntent(MemberIntent[GlobalView]):
         )
 
     def lead(self) -> None:
-        """Go on with all shifts and drills."""
+        """Continue all shifts and drills."""
         self._drills.lead()
         self._shifts.lead()
 
     async def record(self, view: GlobalView, decision: Decision) -> RecordResult:
-        """Record what is accepted, and first where a shift to its weights begins."""
+        """Record the accepted version, after the starting point of a shift to its weights."""
         if not decision.serving_last_accepted:
             try:
                 obj = await self._shifts.begin(view.load_balancer)
@@ -153,7 +154,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
             self._open.pop(key, None)
 
     async def _count(self, key: LoadBalancerKey) -> float | None:
-        """Count the connections that drained members of ``key`` still have; seconds until the next time."""
+        """Count the connections that drained members of ``key`` still have; return seconds until the next count."""
         drained = self._drained.get(key)
         watched = self._context.watched
         if drained is None or not self._context.may_write(key):
@@ -185,7 +186,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         return {name: frozenset(of_member) for name, of_member in targets.items()}
 
     async def _unapplied(self, key: LoadBalancerKey) -> str:
-        """Return why not all connected proxies have the weights on record, empty when they have.
+        """Return why not all connected proxies have the recorded weights; empty if they have.
 
         Routes to the Services of its members have these weights as well.
         """
@@ -214,7 +215,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
     async def _unapplied_by_routes(
         self, key: LoadBalancerKey, backends: Iterable[ListenerKey], shares: Collection[Shares]
     ) -> str:
-        """Return why not all proxies of an HTTP load balancer divide ``backends`` by ``shares``, empty when they do."""
+        """Return why not all proxies of an HTTP load balancer split ``backends`` by ``shares``; empty if they do."""
         obj = self._inventory.intent(key)
         if obj is None or obj.deleting or not obj.status.serving_provider:
             return ""
@@ -222,7 +223,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
         def has_shares(state: LoadBalancerState) -> bool:
             if (desired := state.desired) is None:
                 return False
-            # A route that is not served has no backend there, and a class may not be able to divide one.
+            # A route that is not served has no backend there, and a class may not support splitting one.
             shared = [backend for backend in backends if desired.spec.shares_of(backend) is not None]
             up_to_date = all(desired.spec.shares_of(backend) in shares for backend in shared)
             return up_to_date and state.has_weights_of(desired, shared)
@@ -232,14 +233,14 @@ class GlobalIntent(MemberIntent[GlobalView]):
     async def _unprogrammed(
         self, key: LoadBalancerKey, status: IntentStatus, has_weights: Callable[[LoadBalancerState], bool]
     ) -> str:
-        """Return why not all connected proxies have what ``has_weights`` looks for, empty when they have."""
+        """Return why not all connected proxies satisfy ``has_weights``; empty if they do."""
         runner = self._context.providers.get(status.serving_provider)
         state = runner.tracker.state(key) if runner is not None else None
         if runner is None or state is None or not has_weights(state):
             return "waiting for the provider"
         observed = await observed_of(runner, key, status.frontend_of(status.serving_provider))
         programmed = programmed_by(None, observed, None, needs_address=False)
-        # Routes that no proxy can serve lead nowhere.
+        # Routes that no proxy can serve receive no traffic.
         applied = programmed.status or programmed.reason is ConditionReason.ROUTES_REFUSED
         return "" if applied else programmed.message
 
@@ -258,7 +259,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
             known.pop(key, None)
 
     def _share_with_routes(self, namespace: str) -> None:
-        """Put the Services that the member with this namespace shares, before its first route is served."""
+        """Publish the shared Services of the member with this namespace before its first route is served."""
         tenant = self._inventory.tenant_of(namespace)
         for key in self._global_objects.keys_by_index("tenant", tenant.metadata.name) if tenant is not None else ():
             if (view := self.view(key)) is not None:
@@ -292,7 +293,7 @@ class GlobalIntent(MemberIntent[GlobalView]):
             self._health.add(key)
 
     async def _judge(self, key: LoadBalancerKey) -> float | None:
-        """Judge the health of the members of ``key``, and have it reconciled when that has changed."""
+        """Evaluate the health of the members of ``key``, and reconcile the key if it changed."""
         obj = self._global_objects.get(key)
         runner = self._context.providers.served.get(obj.status.serving_provider) if obj is not None else None
         if obj is None or runner is None:
@@ -307,13 +308,13 @@ class GlobalIntent(MemberIntent[GlobalView]):
 
 
 def healthy_members(observed: Observed | None) -> dict[str, MemberSeen]:
-    """Return what proxies see of each member that is checked, by its name."""
+    """Return the health that proxies report for each checked member, by name."""
     health = observed.health if observed is not None else None
     return {member.name: member for member in health.members} if health is not None else {}
 
 
 class GlobalViews(MemberViews[GlobalService, GlobalView]):
-    """Gathers the views of GlobalServices, and knows which members of each have too few healthy endpoints."""
+    """Gathers the views of GlobalServices, and tracks which members have too few healthy endpoints."""
 
     default_families = (IPV4,)
 
@@ -323,25 +324,25 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         super().__init__(context, objects)
         self._global_objects = objects
         self._returns: dict[LoadBalancerKey, dict[str, MemberReturn]] = {}
-        #: What the last judgement has returned: the part of a member that returns also grows by time alone.
+        #: The last result: the share of a returning member also grows with time alone.
         self._last: dict[LoadBalancerKey, _Judged] = {}
         #: The members that have no endpoint.
         self._empty: dict[LoadBalancerKey, frozenset[str]] = {}
 
     def note_empty(self, view: GlobalView, decision: GlobalDecision) -> bool:
-        """Note which members have no endpoint, when all can be read; return whether these are others than before."""
+        """Note which members have no endpoint, if all can be read; return whether they changed."""
         names = frozenset(member.tenant for member in decision.members if member.state == "NoEndpoints")
         before = self._empty.get(view.key, frozenset())
         self._empty[view.key] = names = before & names if view.unreadable else names
         return names != before
 
     def note_checks(self, key: LoadBalancerKey, health: Health) -> None:
-        """Forget who was down once nothing checks endpoints: no report would end that."""
+        """Forget which members were down once nothing checks endpoints, since no report would clear that state."""
         if health.reason is ConditionReason.NOT_CHECKED:
             self._returns[key] = {}
 
     def judge(self, obj: GlobalService, seen: Mapping[str, MemberSeen]) -> tuple[bool, float | None]:
-        """Take in what proxies see; return whether a member has changed, and in how many seconds one may change."""
+        """Process health reports; return whether a member changed, and in how many seconds one may change."""
         spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
         key, known = self._global_objects.key(obj), self._returns_of(obj)
         before = self._last.get(key) or self._judged(obj)
@@ -375,7 +376,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         return known
 
     def _judged(self, obj: GlobalService) -> _Judged:
-        """Return the members that have too few healthy endpoints, and all others that are down or return."""
+        """Return the members with too few healthy endpoints, and all others that are down or returning."""
         spec, now_s = obj.status.accepted or obj.spec, self._context.clock.monotonic()
         down, returning = set[str](), dict[str, Returning]()
         for name, history in self._returns_of(obj).items():
@@ -387,7 +388,7 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
         return frozenset(down), returning
 
     def forget_down(self, key: LoadBalancerKey) -> None:
-        """Drop what is known of a load balancer that is to be removed."""
+        """Drop the health state of a load balancer that is to be removed."""
         for by_key in (self._returns, self._last, self._empty):
             by_key.pop(key, None)
 
@@ -438,14 +439,14 @@ class GlobalViews(MemberViews[GlobalService, GlobalView]):
             **fields,
         )
         if not _checks_members(view):
-            # No report would end what an earlier process has recorded.
+            # No report would clear the state that an earlier process recorded.
             recorded = self._returns_of(obj)
             self._returns[view.key] = {name: history for name, history in recorded.items() if history.checked}
         down, returning = self._judged(obj)
         return msgspec.structs.replace(view, down=down, returning=returning)
 
     def listeners(self, spec: GlobalServiceSpec) -> Sequence[ListenerKey]:
-        """Return the ports that ``spec`` opens, in its own order."""
+        """Return the ports that ``spec`` opens, in spec order."""
         return [ListenerKey(Protocol(port.protocol), port.port) for port in spec.ports]
 
     def _part(self, obj: TCPLoadBalancer, tenant: Tenant, common: JSONMapping) -> TCPView:
@@ -537,7 +538,7 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return self._inventory.intents[TCP_LOAD_BALANCERS.kind].cache
 
     def watch_parts(self) -> None:
-        """Wake GlobalServices when a load balancer of a member changes that is, or was, a part of them."""
+        """Wake GlobalServices when a member's load balancer changes that is, or was, included in them."""
 
         def changed(old: TCPLoadBalancer | None, new: TCPLoadBalancer | None) -> None:
             if old is None or new is None or old.spec != new.spec:
@@ -548,7 +549,7 @@ class GlobalObjects(MemberObjects[GlobalService]):
         wake_on_readability, tenants = self._inventory.wake_on_readability, self._inventory.tenants
 
         def concerned(obj: ObjectKey, keys: Collection[LoadBalancerKey]) -> Collection[LoadBalancerKey]:
-            # One whose name cannot be read may be that of any member.
+            # An object whose name cannot be read may belong to any member.
             return keys if obj.name else [self.key(each) for each in self.served()]
 
         wake_on_readability(
@@ -564,9 +565,9 @@ class GlobalObjects(MemberObjects[GlobalService]):
         tenants.on_change(tenant_changed)
 
     def unread(self, name: str) -> tuple[str, bool]:
-        """Return what was never read of the member with this Tenant, empty for nothing; True: its record serves.
+        """Return the unread object of this Tenant's member, empty for none; and True if its record can serve.
 
-        Without a record, whether the member has joined is unknown.
+        Without a record, it is unknown whether the member has joined.
         """
         tenants = self._inventory.tenants
         tenant = self._inventory.tenant(name)
@@ -587,7 +588,7 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return "", True
 
     def unread_of_member(self, namespace: str) -> str:
-        """Return which GlobalService was never read that may list the member with this namespace, empty for none."""
+        """Return the first unread GlobalService that may list the member with this namespace; empty for none."""
         tenant = self._inventory.tenant_of(namespace)
         lost = [
             key
@@ -599,7 +600,7 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return first_broken(GLOBAL_SERVICES.kind, self.cache, sorted(lost))
 
     def _unread_parts(self) -> dict[ObjectKey, TCPLoadBalancer | None]:
-        """Return the load balancers that were never read, as they were accepted last; None without such a record."""
+        """Return the accepted versions of the unread load balancers; None without such a record."""
         parts: dict[ObjectKey, TCPLoadBalancer | None] = {}
         for key, remains in self._parts.remains().items():
             obj = remains.obj
@@ -611,7 +612,7 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return parts
 
     def part_of(self, obj: GlobalService, spec: GlobalServiceSpec, tenant: Tenant) -> TCPLoadBalancer | None:
-        """Return the load balancer of the member's Service, None when it publishes none; one that joins comes first."""
+        """Return the load balancer of the member's Service, None if there is none; one that joins comes first."""
         unread = [
             part for key, part in self._unread_parts().items() if part is not None and key.namespace == tenant.namespace
         ]
@@ -635,18 +636,18 @@ class GlobalObjects(MemberObjects[GlobalService]):
         return {port.port for port in (obj.status.accepted or obj.spec).ports}
 
     def with_targets(self, address: str, ports: Collection[int]) -> Collection[LoadBalancerKey]:
-        """Return the GlobalServices with a part that has such an endpoint."""
+        """Return the GlobalServices that include a load balancer with such an endpoint."""
         parts = self._inventory.intents[TCP_LOAD_BALANCERS.kind].with_targets(address, ports)
         load_balancers = (self._parts.get(key.namespace, key.name) for key in parts)
         return {key for part in load_balancers if part is not None for key in self._keys_with(part)}
 
     def keys_of_slice(self, endpoint_slice: EndpointSlice) -> Collection[LoadBalancerKey]:
-        """Return the GlobalServices with a part that the slice is labelled with."""
+        """Return the GlobalServices that include the load balancer of the slice."""
         labelled = (self._parts.by_index("label", label) for label in slice_labels(endpoint_slice))
         return {key for part in itertools.chain.from_iterable(labelled) for key in self._keys_with(part)}
 
     def keys_of_nodes(self, namespace: str) -> Collection[LoadBalancerKey]:
-        """Return the GlobalServices that the member with this namespace may be a part of."""
+        """Return the GlobalServices that may include the member with this namespace."""
         tenant = self._inventory.tenant_of(namespace)
         return self.keys_by_index("tenant", tenant.metadata.name) if tenant is not None else ()
 

@@ -1,4 +1,4 @@
-"""Hostname: the records of one name are the targets of a load balancer whose provider is a DNS server.
+"""Hostname: a load balancer whose provider is a DNS server, and whose targets are the records of one name.
 
 view       the object, and the DNSZone with the longest suffix of its host
 record     the finalizer, and the accepted spec. A name that moves to a zone at another kind of server stays in the
@@ -39,7 +39,7 @@ from fairlead.runtime.queue import KeyedQueue
 from fairlead.translate.hostname import HostnameView, decide_hostname, longest_suffix
 from fairlead.translate.view import Decision, is_leaving
 
-#: Many names may come and go at once; one write counts them all.
+#: Many names may be added or removed at once; one write counts them all.
 _GATHER_S = 2.0
 
 
@@ -115,7 +115,7 @@ class HostnameStatusRules(StatusRules[Hostname, Decision]):
 
     needs_address = False
     needs_all_targets = True
-    #: Most names are published within that time; then their first status is their last.
+    #: Most names are published within this time, so that their first status is final.
     first_s = 5.0
     owned_elsewhere = (*StatusRules.owned_elsewhere, "accepted", "certificate", "waiting")
 
@@ -126,7 +126,7 @@ class HostnameStatusRules(StatusRules[Hostname, Decision]):
     def compose(
         self, obj: Hostname, decision: Decision, conditions: list[WireCondition], observed: Observed | None
     ) -> HostnameStatus:
-        """Return the status with the zone and its records: answered of all."""
+        """Return the status with the zone, and the number of answered records of all records."""
         status: HostnameStatus = super().compose(obj, decision, conditions, observed)
         zone, recorded_zone = self._objects.zone_of(obj), self._objects.recorded_zone_of(obj)
         if recorded_zone is not None and not is_true(conditions, ConditionType.PROGRAMMED):
@@ -152,7 +152,7 @@ class HostnameStatusRules(StatusRules[Hostname, Decision]):
 def moving(
     view: HostnameView, decision: Decision, names: HostnameObjects, providers: ProviderRegistry
 ) -> RecordResult | None:
-    """Return what is placed until the zone of ``decision`` has the whole name; None when the name does not move."""
+    """Return the placement until the zone of ``decision`` has the whole name; None if the name does not move."""
     obj, desired = view.load_balancer, decision.desired
     former, serving = names.recorded_zone_of(obj), obj.status.serving_provider
     if desired is None or former is None or serving in ("", decision.provider) or former.spec.provider != serving:
@@ -258,7 +258,7 @@ class ZoneController:
             text = f"spec.zone: DNSZone {first.metadata.name} is older and has {zone.spec.zone}; delete one of them"
             return Condition(ConditionType.ACCEPTED, False, ConditionReason.INVALID, text)
         if capabilities is not None and capabilities.publishes_names:
-            # No server is asked: the condition of each name shows what a server answers.
+            # No server is queried: the condition of each name shows a server's answer.
             parameters = {**zone.spec.parameters, "zone": zone.spec.zone}
             if zone.spec.peer_lease_seconds:
                 parameters["peerLeaseSeconds"] = str(zone.spec.peer_lease_seconds)
@@ -308,7 +308,7 @@ class HostnameObjects(IntentObjects[Hostname]):
                 HOSTNAMES,
                 indexes={
                     "namespace": lambda obj: [obj.metadata.namespace],
-                    # In no LoadBalancerClass: the zone of a name follows from the name.
+                    # Not in any LoadBalancerClass: the zone is determined by the name.
                     "class": lambda _obj: [],
                     "suffix": lambda obj: suffixes(obj.spec.host),
                 },
@@ -340,7 +340,7 @@ class HostnameObjects(IntentObjects[Hostname]):
         self.zones.on_change(changed)
 
     def zone_of(self, obj: Hostname) -> DNSZone | None:
-        """Return the zone for its records: the longest suffix; of equally long ones, the zone that has the records."""
+        """Return the zone for a name's records: the longest suffix, and on a tie the zone that has the records."""
         recorded = self.recorded_zone_of(obj)
         best = longest_suffix(obj.spec.host, (zone for zone in self.zones.values() if not zone.deleting))
         if recorded is None or (best is not None and len(best.spec.zone) > len(recorded.spec.zone)):
@@ -348,16 +348,16 @@ class HostnameObjects(IntentObjects[Hostname]):
         return recorded
 
     def recorded_zone_of(self, obj: Hostname) -> DNSZone | None:
-        """Return the zone that has its records, None when none has, or the zone has been deleted."""
+        """Return the zone that has a name's records, None if there is none or it was deleted."""
         zone = self.zones.get("", obj.status.zone) if obj.status.zone and obj.status.accepted is not None else None
         return zone if zone is not None and zone.spec.zone in suffixes(obj.spec.host) else None
 
     def zones_of(self, obj: Hostname) -> tuple[DNSZone | None, DNSZone | None]:
-        """Return the zone for its records, and the one that has them."""
+        """Return the zone for a name's records, and the zone that has them now."""
         return self.zone_of(obj), self.recorded_zone_of(obj)
 
     def unreadable_zones(self) -> str:
-        """Return which DNSZone cannot be decoded, empty when there is none."""
+        """Return the first DNSZone that cannot be decoded; empty if there is none."""
         return first_broken(DNS_ZONES.kind, self.zones, sorted(self.zones.broken))
 
 

@@ -116,7 +116,7 @@ class HTTPIntent(CertificateIntent[HTTPView]):
         self._inventory.wake(keys, f"the members that share Service {listed(sorted(services), 1)} changed")
 
     def _route_counted(self, old: LoadBalancerRoute | None, new: LoadBalancerRoute | None) -> None:
-        """Compare the status of the load balancers of a route: it contains the number of routes, and failing ones."""
+        """Compare the status of a route's load balancers: it has the number of routes, and the failing ones."""
         if old is None or new is None or old.deleting != new.deleting or old.spec != new.spec:
             for key in {load_balancer_of(route) for route in (old, new) if route is not None}:
                 self.status.refresh(key)
@@ -169,12 +169,12 @@ class HTTPViews(MemberViews[HTTPLoadBalancer, HTTPView]):
         )
 
     def _maintenance(self, obj: HTTPLoadBalancer) -> tuple[tuple[Maintenance, ...], float | None]:
-        """Return what is in effect now, and in how many seconds the first of it ends."""
+        """Return the maintenance in effect now, and the seconds until the first one ends."""
         key, now = self._http_objects.key(obj), self._context.clock.now()
         try:
             entries, problem = read_maintenance(obj.annotation(ANNOTATION_MAINTENANCE)), ""
         except ValueError as error:
-            # What was served before stays, as long as it was asked for.
+            # Previous entries stay in effect for their requested time.
             entries, problem = self._http_objects.maintenance.get(key, Maintained()).entries, str(error)
         left = [(entry, (parsed_time(entry.until) or now) - now) for entry in entries]
         active = tuple(entry for entry, rest in left if rest > timedelta(0))
@@ -286,17 +286,17 @@ def failing_routes(routes: Iterable[LoadBalancerRoute], failing: frozenset[str])
 
 
 class Maintained(NamedTuple):
-    """The hosts of a load balancer that are in maintenance, and what is wrong with the request for others."""
+    """The hosts of a load balancer that are in maintenance, and the error in the request for others."""
 
     entries: tuple[Maintenance, ...] = ()
     problem: str = ""
 
 
 class RouteLimits:
-    """The routes of each member that the limits of its Tenant refuse: the newest of the member or of a sub-tenant.
+    """The routes of each member above the limits of its Tenant: the newest of the member or of a sub-tenant.
 
-    ``admit`` decides, when a view is made. An admitted route stays while it exists, also below a lower limit, and is
-    not replaced while there are more than the limit.
+    ``admit`` decides, when a view is made. An admitted route stays while it exists, even if the limit is lowered, and
+    is not replaced while there are more routes than the limit.
     """
 
     def __init__(self) -> None:
@@ -365,7 +365,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
             },
         )
         self.managed = ManagedObjects(inventory.managed, wake=self._managed_changed)
-        #: What was in maintenance when the view of a load balancer was last made.
+        #: The maintenance in effect when the view of a load balancer was last made.
         self.maintenance: dict[LoadBalancerKey, Maintained] = {}
         inventory.register(self, {LOAD_BALANCER_ROUTES.plural: self.routes})
         #: The routes of a load balancer until one of them changes: each reconcile reads all, which may be thousands.
@@ -423,9 +423,9 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         return routes
 
     def admit_routes(self, namespace: str) -> None:
-        """Decide which routes of a member are served within the limits of its Tenant; what follows reads that."""
+        """Decide which routes of a member are served within the limits of its Tenant; later steps read the result."""
         routes = self.routes.indexed("namespace", namespace)
-        # A lower limit takes away none of those that the statuses count as served.
+        # A lower limit removes none of the routes that the statuses count as served.
         served = (obj.status.routes for obj in self.cache.by_index("namespace", namespace))
         self._limits.admit(self._inventory.tenant_of(namespace), namespace, filter(_is_present, routes), served)
 
@@ -469,7 +469,7 @@ class HTTPObjects(MemberObjects[HTTPLoadBalancer]):
         self.maintenance.pop(key, None)
 
     def unreadable_routes(self, namespace: str) -> str:
-        """Return which route in ``namespace`` cannot be decoded, empty when there is none."""
+        """Return the first route in ``namespace`` that cannot be decoded; empty if there is none."""
         broken = sorted(key for key in self.routes.broken if key[0] == namespace)
         return first_broken(LOAD_BALANCER_ROUTES.kind, self.routes, broken)
 

@@ -62,7 +62,7 @@ class View(Protocol):
 
     @property
     def due_s(self) -> float | None:
-        """Return in how many seconds another view is due, None for no time."""
+        """Return the seconds until another view is due, None if never."""
         ...
 
 
@@ -119,20 +119,20 @@ class SharedServices:
         self._by_namespace: dict[str, Mapping[str, SharedPorts]] = {}
 
     def on_ask(self, read: Callable[[str], None]) -> None:
-        """Call ``read`` with each namespace when it is asked for first; ``read`` puts what it knows."""
+        """Call ``read`` with each namespace on its first request; ``read`` then calls ``put``."""
         self._readers.append(read)
 
     def on_change(self, changed: Callable[[str, Collection[str]], None]) -> None:
-        """Call ``changed`` with a namespace and its Services that are shared in another way, or no longer."""
+        """Call ``changed`` with a namespace and its Services whose sharing changed or ended."""
         self._listeners.append(changed)
 
     def of(self, namespace: str) -> Mapping[str, SharedPorts]:
-        """Return the shared Services of the member with this namespace: the same object while nothing differs."""
+        """Return the shared Services of the member with this namespace: the same object while nothing changes."""
         if namespace not in self._by_namespace:
             self._by_namespace[namespace] = {}
             for read in self._readers:
                 read(namespace)
-            # What is behind the routes of another member may have been put before.
+            # The Services of another member may have been published before.
             places = {place for places in self._by_source.values() for place in places if place[0] == namespace}
             self._by_namespace[namespace] = {
                 name: self._by_source[source][namespace, name]
@@ -205,16 +205,16 @@ class WatchedCounts:
         self.readings = 0
         self._watched: dict[Hashable, frozenset[Counted]] = {}
         self._sums: dict[Counted, Totals] = {}
-        #: The next reading may have what was counted long before they were watched.
+        #: The next reading may include counts from long before the watch began.
         self._new: set[Counted] = set()
 
     def of(self, key: Hashable, counted: Iterable[Counted]) -> Totals | None:
-        """Return the sum of ``counted`` since ``key`` watches them; None before the first reading."""
+        """Return the sum of ``counted`` since ``key`` began to watch; None before the first reading."""
         apart = self.apart(key, counted)
         return summed(apart.values()) if apart is not None else None
 
     def apart(self, key: Hashable, counted: Iterable[Counted]) -> Mapping[Counted, Totals] | None:
-        """Return all of ``counted`` since ``key`` watches them; None before the first reading."""
+        """Return all of ``counted`` since ``key`` began to watch; None before the first reading."""
         self.ask()
         before, wanted = self._watched.get(key, frozenset()), frozenset(counted)
         self._watched[key] = wanted
@@ -236,35 +236,35 @@ class WatchedCounts:
         self.readings += 1
 
     def drop_times(self, key: Hashable) -> None:
-        """Forget how long requests took until now: of what ``key`` watches, the longest time begins again."""
+        """Reset the request times of everything that ``key`` watches."""
         for subject in self._watched.get(key, ()):
             self._sums[subject] = msgspec.structs.replace(self._sums[subject], p50_ms=None, p99_ms=None)
 
     def forget(self, key: Hashable) -> None:
-        """Watch nothing for ``key`` any longer."""
+        """Stop watching for ``key``."""
         self._drop(self._watched.pop(key, frozenset()))
 
     def _drop(self, subjects: frozenset[Counted]) -> None:
-        """Drop what was counted of those of ``subjects`` that nothing watches."""
+        """Drop the counts of those ``subjects`` that are no longer watched."""
         for subject in subjects.difference(*self._watched.values()) if subjects else ():
             self._sums.pop(subject, None)
             self._new.discard(subject)
 
 
 class CheckBudget:
-    """The health checks that each member asks for, and how much less often they are made where they are too many."""
+    """The health checks that each member requests, and the factor by which excessive checks are slowed down."""
 
     def __init__(self) -> None:
         self._asked: dict[str, dict[LoadBalancerKey, float]] = {}
         self._slowdown: dict[str, int] = {}
 
     def limit_of(self, namespace: str) -> ChecksLimit:
-        """Return what holds for all load balancers of the member with this namespace."""
+        """Return the limit for all load balancers of the member with this namespace."""
         slowdown = self._slowdown.get(namespace, 1)
         return ChecksLimit(slowdown, self._total(namespace)) if slowdown > 1 else ChecksLimit()
 
     def note(self, key: LoadBalancerKey, per_s: float, *, limit: int) -> bool:
-        """Note what a load balancer asks for, and the limit of its member, 0 for none; return whether that changed.
+        """Note a load balancer's checks and its member's limit, 0 for none; return whether the result changed.
 
         The factor is a power of two, and falls late: each change is one of all clusters of the member.
         """
@@ -366,7 +366,7 @@ class Intent(Generic[V, T]):
         return RecordResult(decision=decision)
 
     def restore(self) -> None:
-        """Take over what is on record, before anything is allocated: at the start, and when a term begins."""
+        """Restore the recorded state before any allocation: at the start, and when a term begins."""
 
     def lead(self) -> None:
         """Begin to write as the leader."""
@@ -389,7 +389,7 @@ class Intent(Generic[V, T]):
         return ()
 
     def provider_names(self) -> frozenset[str]:
-        """Return the providers that other objects than LoadBalancerClasses name."""
+        """Return the providers that objects other than LoadBalancerClasses name."""
         return frozenset()
 
     async def wait_synced(self, timeout_s: float) -> None:
@@ -555,7 +555,7 @@ class Finalization:
             objects.cache.on_change(self._note_moves(objects))
 
     async def finalize(self, key: LoadBalancerKey) -> bool:
-        """Take the removal of ``key`` one step further; return whether its object waits for a provider."""
+        """Take the next step to remove ``key``; return whether its object waits for a provider."""
         obj = self._inventory.intent(key)
         if obj is None and self._inventory.is_unreadable(key):
             self._unread.add(key)
@@ -585,7 +585,7 @@ class Finalization:
     def cancel(self, key: LoadBalancerKey, uid: str) -> None:
         """Forget the removal or move of ``key``: an object of this name and ``uid`` is served.
 
-        What was given to a former object of the name is free: the new one may request something else.
+        Allocations of a former object of this name are released: the new one may request others.
         """
         if self._uids.setdefault(key, uid) != uid:
             self._uids[key] = uid
@@ -595,7 +595,7 @@ class Finalization:
         self._unread.discard(key)
 
     def _in_flight(self, key: LoadBalancerKey) -> bool:
-        """Return whether some provider has, or may have, something of ``key``."""
+        """Return whether some provider has, or may have, parts of ``key``."""
         return any(key in runner.tracker for runner in self._providers.values())
 
     def _note_moves(self, objects: IntentObjects[Any]) -> Callable[[IntentObject | None, IntentObject | None], None]:

@@ -119,7 +119,7 @@ class LoadBalancerIntent(Intent[LoadBalancerView, LoadBalancerDecision]):
     async def record(self, view: LoadBalancerView, decision: LoadBalancerDecision) -> RecordResult:
         """Record what is accepted; a group that cannot be recorded is left out, and the others are placed."""
         if decision.desired is None or decision.serving_last_accepted:
-            # What was allocated to a version that was never recorded serves nothing, and others may wait for it.
+            # The allocation of a version that was never recorded serves nothing, and others may wait for it.
             self._allocations.hold(view)
         view = decision.view or view
         if decision.desired is None:
@@ -292,7 +292,7 @@ class Allocations:
         self._remains.hold()
 
     def hold(self, view: LoadBalancerView) -> None:
-        """Hold what the leader has allocated, for the day that this replica leads."""
+        """Hold the leader's allocations, in case this replica becomes the leader."""
         if view.needs_allocation and view.load_balancer.spec.cluster_name:
             self._allocator.hold(view.key, view.allocation, _served(view.load_balancer))
 
@@ -429,7 +429,7 @@ class LastAccepted:
     def parameters_of(
         self, group: BackendGroup, load_balancer: LoadBalancer, key: LoadBalancerKey, records: Iterable[BackendRecord]
     ) -> Mapping[str, str] | None:
-        """Return the parameters with which ``load_balancer`` accepted ``group``, None when it never did."""
+        """Return the parameters with which ``load_balancer`` accepted ``group``, None if it never did."""
         accepted = _accepted(group, key)
         if accepted is not None and accepted.uid == load_balancer.metadata.uid:
             return accepted.parameters or {}

@@ -69,7 +69,7 @@ class MemberObjects(IntentObjects[Obj]):
                 self._inventory.wake(self.keys_of_nodes(namespace), "nodes of the member changed")
 
     def uses_nodes(self, obj: Obj) -> bool:
-        """Return whether the targets of ``obj`` are the nodes of the member that it is of."""
+        """Return whether the targets of ``obj`` are the nodes of its member."""
         return not isinstance(obj, GlobalService) and obj.spec.targets == "Node"
 
     def keys_of_nodes(self, namespace: str) -> Collection[LoadBalancerKey]:
@@ -83,7 +83,7 @@ class MemberObjects(IntentObjects[Obj]):
 
 
 class MemberViews(Generic[Obj, V]):
-    """Gathers views, and allocates to the valid ones; keeps only what many views share, such as a member's nodes.
+    """Gathers views, and allocates to the valid ones; caches only shared data, such as a member's nodes.
 
     ``default_families``: the address families of an object that names none.
     """
@@ -149,13 +149,13 @@ class MemberViews(Generic[Obj, V]):
         )
 
     def hold(self, view: V) -> Allocated:
-        """Return the recorded allocation, and hold it for the day that this replica leads."""
+        """Return the recorded allocation, and hold it in case this replica becomes the leader."""
         listeners = self.listeners(view.load_balancer.status.accepted or view.load_balancer.spec)
         self._allocator.hold(view.key, view.allocation, listeners, internal=self.extra_listeners(view))
         return view.allocation, None
 
     def allocate(self, view: V) -> Allocated:
-        """Return the allocation of a valid load balancer: the one that it has, or a free address or free ports."""
+        """Return the allocation of a valid load balancer: the present one, or a free address or free ports."""
         obj, tenant, capabilities = view.load_balancer, view.tenant, view.capabilities
         accepted = obj.status.accepted
         return self._allocator.allocate(
@@ -188,7 +188,7 @@ class MemberViews(Generic[Obj, V]):
         self._remains.hold()
 
     def _as_of_here(self, obj: Obj) -> Obj:
-        """Return an object that came from another region as a new one: what the hub there gave it stays there."""
+        """Return an object from another region as a new one: allocations of that region's hub stay there."""
         accepted = obj.status.accepted
         if accepted is None or accepted.region == obj.spec.region or self.inventory.decides_in(accepted.region):
             return obj
@@ -196,7 +196,7 @@ class MemberViews(Generic[Obj, V]):
         return msgspec.structs.replace(obj, status=status)
 
     def _class_of(self, name: str, status: IntentStatus) -> LoadBalancerClass | None:
-        """Return the class of what is served; None when it is gone, or names another provider than the serving one."""
+        """Return the class of the served version; None if it is gone, or does not name the serving provider."""
         load_balancer_class, provider = self.inventory.load_balancer_class(name), status.serving_provider
         if load_balancer_class is None or (provider and load_balancer_class.spec.provider != provider):
             return None
@@ -215,7 +215,7 @@ class MemberViews(Generic[Obj, V]):
         return known[1]
 
     def _over_quota(self, load_balancer: Obj, tenant: Tenant | None) -> str:
-        """Return why ``load_balancer`` exceeds its Tenant's quota, empty when it does not; served ones count first."""
+        """Return why ``load_balancer`` exceeds its Tenant's quota, empty if it does not; served ones count first."""
         namespace, accepted = load_balancer.metadata.namespace, load_balancer.status.accepted
         if accepted is not None and accepted.class_name == load_balancer.class_name:
             return ""
@@ -243,7 +243,7 @@ class MemberIntent(Intent[V, Decision]):
         self._inventory.slices.on_change(self._gates_changed)
 
     def _gates_changed(self, old: EndpointSlice | None, new: EndpointSlice | None) -> None:
-        """Answer for pods that wait for their readiness gate: which ones do changes no target."""
+        """Update the answer for pods that wait for their readiness gate; this changes no target."""
         for endpoint_slice in filter(None, (old, new)):
             if gated_namespaces(endpoint_slice):
                 for key in self._views.objects.keys_of_slice(endpoint_slice):
@@ -376,7 +376,7 @@ class AcceptedStatus(Generic[R]):
         if decision.desired is None:
             return
         self._check_leads(obj)
-        # What was decided about, also where another spec is written meanwhile.
+        # The spec that was decided about, even if another one is written meanwhile.
         spec = obj.spec
         held = await hold(self._cluster, self._resource, obj, FINALIZER_CLEANUP, manager=MANAGER_HUB)
         if held is not obj:

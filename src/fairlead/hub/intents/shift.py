@@ -1,7 +1,7 @@
 """Moves the weights of GlobalServices in steps, and stops on errors.
 
-Each step is a write of ``status.shift``, and in force once it is on record: a hub that dies leaves the shift where it
-is, and the next one continues. A second write begins the time of the step, once all connected proxies have its weights;
+Each step is a write of ``status.shift``, and takes effect once it is recorded: if the hub dies, the shift pauses there,
+and the next hub continues. A second write begins the time of the step, once all connected proxies have its weights;
 until then errors count for the steps before it. Errors are those that the proxies have counted, of the load balancer
 itself and of all routes to the Services of the members. After a restart they are counted again from zero. No step is
 taken before the first count, nor while a proxy does not report, nor while stopOn says nothing of the traffic.
@@ -46,16 +46,16 @@ from fairlead.translate.shift import (
 )
 
 _log = structlog.get_logger(__name__)
-#: Errors are looked at this often between two steps.
+#: How often errors are checked between two steps.
 _LOOK_S = 5.0
-#: Proxies that lack the weights of a step are looked at this often.
+#: How often proxies that lack the weights of a step are checked.
 _APPLY_S = 1.0
 #: States of a member that must not gain connections.
 _NOT_SERVING = ("Draining", "Down", "Flapping", "Returning", "Dropped", "NoEndpoints", "Missing")
 
 
 class _Base(NamedTuple):
-    """What had been counted at a moment: ``since`` is its time, and stopOn."""
+    """The counts at a moment: ``since`` is its time, and stopOn."""
 
     since: tuple[str, str]
     counted: Mapping[Counted, Totals]
@@ -91,7 +91,7 @@ class ErrorCounts:
         counted = {*self._routes(key), *([Counted(key)] if self._counts_failed(obj) else [])}
         since, base = (moment, stop_on), self._base.get(watch)
         before = base.counted if base is not None and base.since == since else None
-        # A route that was deleted meanwhile has been answered all the same.
+        # The requests of a route that was deleted meanwhile still count.
         now, problem = self._watched.apart(watch, counted.union(before or ())), self._watched.problem()
         waits = f"{self._field}: the errors since the {self._since} are unknown: {problem}" if problem else ""
         if now is not None:
@@ -106,7 +106,7 @@ class ErrorCounts:
         return errors_in(grown, stop_on), waits
 
     def unable(self, obj: GlobalService, stop_on: str) -> str:
-        """Return why nothing counts what ``stop_on`` is of, empty when something does."""
+        """Return why the errors of ``stop_on`` cannot be counted; empty if they can."""
         if not stop_on or self._counts_failed(obj):
             return ""
         what = f"{self._field}: the class of the GlobalService does not count failed connections"
@@ -121,7 +121,7 @@ class ErrorCounts:
         return capabilities is None or capabilities.localities
 
     def forget(self, watch: Hashable) -> None:
-        """Count no longer."""
+        """Stop counting."""
         self._base.pop(watch, None)
         self._watched.forget(watch)
 
@@ -155,12 +155,12 @@ class Shifts:
         return Controller("global-shift", self._queue, self.step)
 
     def note(self, obj: GlobalService) -> None:
-        """Have an object looked at whose shift may have begun or ended."""
+        """Enqueue an object whose shift may have begun or ended."""
         if obj.spec.shift is not None:
             self._queue.add(self._objects.key(obj))
 
     def lead(self) -> None:
-        """Continue all shifts, from what the last leader has recorded."""
+        """Continue all shifts from the last leader's records."""
         self._judged.clear()
         self._before.clear()
         for obj in self._objects.served():
@@ -176,7 +176,7 @@ class Shifts:
         """Record where the shift to the spec of ``obj`` begins, before its spec is on record; return the object."""
         shift = begun(obj.spec, obj.status)
         if shift.members != obj.status.shift.members:
-            # The percent that is judged is of other shares.
+            # The evaluated percentage refers to other shares.
             self._forget_steps(self._objects.key(obj))
         return await self._write(obj, shift)
 
@@ -240,7 +240,7 @@ class Shifts:
         return ""
 
     async def _put(self, key: LoadBalancerKey, obj: GlobalService, after: GlobalShiftStatus) -> None:
-        """Record a shift that has changed, and have its weights served."""
+        """Record a changed shift, and serve its weights."""
         shift = obj.status.shift
         if after == shift:
             return
@@ -262,7 +262,7 @@ class Shifts:
 
 
 def _why_waiting(obj: GlobalService, shift: GlobalShiftStatus) -> str:
-    """Return which member that gains connections does not serve, empty when all do."""
+    """Return the member that would gain connections and does not serve; empty if all serve."""
     gains = gaining(shift)
     for member in obj.status.members or ():
         if member.state == "Drilled":

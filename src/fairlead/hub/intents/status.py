@@ -217,7 +217,7 @@ def _serving(
     resolved = conditions.get(ConditionType.RESOLVED_REFS)
     none_listed = resolved is not None and resolved.reason is ConditionReason.BACKEND_NOT_FOUND
     if health.serving and none_listed and ConditionType.GUARDED in conditions:
-        # Another program may have their addresses by now.
+        # Another program may use their addresses by now.
         return unknown(ConditionReason.REMOVALS_HELD, "only targets that are no longer listed answer; see Guarded")
     if health.serving and only_held:
         text = "only targets that are no longer listed pass their health check; see Guarded"
@@ -424,7 +424,7 @@ def is_complete(decision: Decision) -> bool | None:
 
 
 def in_rotation(desired: DesiredLoadBalancer | None) -> int:
-    """Return how many targets are to take connections, counted as health counts them."""
+    """Return the number of targets that should take connections, counted in the same way as health."""
     if desired is None:
         return 0
     views = {
@@ -435,7 +435,7 @@ def in_rotation(desired: DesiredLoadBalancer | None) -> int:
 
 
 def missing_readback(desired: DesiredLoadBalancer, health: Health | None) -> str:
-    """Return how much of ``desired`` was read back at its provider, in one phrase; empty when all of it was."""
+    """Return the part of ``desired`` that was read back at its provider, in one phrase; empty if all of it was."""
     total = sum(map(len, desired.targets.values()))
     seen = health.healthy + len(health.unhealthy) if health is not None else 0
     return f"{seen} of {total} have been read back so far" if seen < total else ""
@@ -616,7 +616,7 @@ class _KnownState(msgspec.Struct, Generic[T]):
     #: The generation that was decided about.
     generation: int = 0
     waiting_for: str = ""
-    #: Each listener is to have a target.
+    #: Each listener should have a target.
     has_targets: bool | None = False
     #: The provider does not have what was decided about this generation yet: what it reports is about an earlier one.
     is_behind: bool = False
@@ -899,7 +899,7 @@ class StatusWriter(Generic[Obj, T]):
         self._counts.put(key, provider, obj.class_name or DEFAULT_CLASS, count_targets(health, expected))
 
     def _unseen_s(self, provider: str, old: Any, new: Any) -> float:
-        """Return how long ``new`` is held back because this process has not observed the provider yet.
+        """Return how long ``new`` is delayed because this process has not observed the provider yet.
 
         A provider with a ledger keeps its state over a restart of the hub. Load balancers are read back one after the
         other, and each is compared again after that.
@@ -911,7 +911,8 @@ class StatusWriter(Generic[Obj, T]):
     def _take_over_s(self, key: LoadBalancerKey, known: _KnownState[T], old: Any, new: Any) -> float:
         """Return how long ``new`` is held back while proxies apply what a starting hub sends; infinite before that.
 
-        Thousands of load balancers take longer than the patience for one, and each would be written twice.
+        Thousands of load balancers take longer than the patience for one; without this delay, each would be written
+        twice.
         """
         passing = is_passing(old.conditions, new.conditions) or (not old.conditions and awaits(new.conditions))
         if not (known.since_start and passing):
@@ -925,7 +926,7 @@ class StatusWriter(Generic[Obj, T]):
         return self._publication.take_over_s
 
     def _object_changed(self, _old: Any, new: Any) -> None:
-        """Compare with what the cache shows now.
+        """Compare with the present cache.
 
         The version of our own write is compared too: a cache that lists again may show it together with writes of
         others, such as the record of a frontend, that it has not shown before.
@@ -937,7 +938,7 @@ class StatusWriter(Generic[Obj, T]):
 def _seen_by(
     provider: Provider, key: LoadBalancerKey, observed: Observed | None
 ) -> Callable[[ListenerKey, TargetKey], Seen]:
-    """Return what answers how the data plane sees a target of ``key``.
+    """Return a function for the data plane's health of a target of ``key``.
 
     A target that nothing checks counts as healthy once all proxies have acknowledged it.
     """

@@ -100,11 +100,11 @@ _MANAGER_CERTIFICATE = "fairlead-hub-machine-certificate"
 _PLAN_WAIT_S = 25.0
 _LEASE_S = 10.0
 _LOOK_S = 2.0
-#: A machine that knows only the hub that has died is lost to the others.
+#: A machine that knows only a hub replica that died cannot reach the others.
 _ENDPOINTS_S = 5.0
 #: Time between two writes of one status.
 _PACE_S = 1.0
-#: Reports of one machine with other network cards in turn, within this time, are of two machines.
+#: Reports of one machine with alternating network cards within this time come from two machines.
 _COPIES_S = 60.0
 
 log = structlog.get_logger(__name__)
@@ -127,7 +127,7 @@ async def read_endpoints(cluster: Cluster) -> dict[str, HubEndpoint]:
 
 
 class _Machine:
-    """What this replica has heard of one machine."""
+    """State of one machine as reported to this replica."""
 
     def __init__(self, since_s: float) -> None:
         self.report: MachineReport | None = None
@@ -286,7 +286,7 @@ class Machines:
             raise Invalid(f"{skew_text(skew_s)}; then run the same command again: the token is still valid")
         async with self._enrolling:
             machine = await self._get(request.name)
-            # A node that was made again has its name still; its former certificate is no longer valid.
+            # A recreated node keeps its name; its former certificate is no longer valid.
             again = ticket.of_node and machine is not None and LABEL_NODE_MACHINE in (machine.metadata.labels or {})
             if machine is not None and machine.status.certificate.serial and not again:
                 raise AlreadyExists(
@@ -343,7 +343,7 @@ class Machines:
             log.info("this host is a machine of the hub", machine=name)
 
     async def plan(self, machine: str, after: str) -> MachinePlan | None:
-        """Return the plan of a machine once its version is not ``after``; None when that takes too long."""
+        """Return the plan of a machine once its version differs from ``after``; None on a timeout."""
         end_s = self._clock.monotonic() + _PLAN_WAIT_S
         while True:
             self._check_leads()
@@ -358,7 +358,7 @@ class Machines:
                 return None
 
     async def forwarding(self, machine: str, after: str) -> ForwardingTable | None:
-        """Return what the kernel of a machine forwards once that is not ``after``; None if that takes too long."""
+        """Return the forwarding table of a machine once it differs from ``after``; None on a timeout."""
         self._check_leads()
         await self.member(machine)
         return await self._kernel.table(machine, after, wait_s=_PLAN_WAIT_S)
@@ -458,7 +458,7 @@ class Machines:
     # --- plans ------------------------------------------------------------------------------------------------
 
     def lead(self) -> None:
-        """Begin a term, or end one: what a machine said to another leader counts as heard now."""
+        """Begin or end a term: reports to another leader count as received now."""
         self._heard.clear()
         self._plans = MachinePlans()
         self.placements.changed()
@@ -602,7 +602,7 @@ class Machines:
         )
 
     def _now(self) -> MachinesNow | None:
-        """Return what metrics are counted from; None where this replica does not lead."""
+        """Return the input of the metrics; None if this replica does not lead."""
         if not self._leading():
             return None
         members = [self._present.get("", machine.metadata.name) or machine for machine in self._members()]
@@ -615,7 +615,7 @@ class Machines:
         )
 
     async def _look(self) -> None:
-        """Notice silent machines, and an epoch that was raised."""
+        """Detect silent machines and a raised epoch."""
         while True:
             await self._clock.sleep(_LOOK_S)
             if not self._leading():
@@ -629,7 +629,7 @@ class Machines:
                     self._queue.add(machine.metadata.name)
 
     def _present_members(self) -> list[ProxyMachine]:
-        """Return the machines with what this replica has written last."""
+        """Return the machines with this replica's last writes."""
         return [self._present.get("", member.metadata.name) or member for member in self._members()]
 
     def _reports(self) -> dict[str, MachineReport]:
@@ -642,7 +642,7 @@ class Machines:
         }
 
     def _facts(self) -> dict[str, MachineFacts]:
-        """Return what has been heard of each machine, for placement."""
+        """Return the facts about each machine for placement."""
         now_s = self._clock.monotonic()
         recent = {name: heard for name, heard in self._heard.items() if now_s - heard.heard_s < UNREACHABLE_S}
         reports = [heard.report for heard in recent.values() if heard.report is not None]
@@ -762,7 +762,7 @@ def _planned(machine: ProxyMachine) -> tuple[object, ...]:
 
 
 def _knows(machine: ProxyMachine, shown: ShownCertificate) -> bool:
-    """Return whether a certificate is the machine's.
+    """Return whether a certificate belongs to the machine.
 
     While the status has no serial number, the first one is, and those that were signed later: a backup without statuses
     was restored, or the hub died before it recorded the first one. Earlier ones are of a removed machine of that name.

@@ -52,9 +52,9 @@ from fairlead.translate.placement import (
 _ANNOUNCED_S = 10.0
 #: How long the old machine serves after it has withdrawn an address, for clients that have not noticed.
 _NOTICED_S = 30.0
-#: Changes within this time are one; and how many times as long as a step it is until the next one.
+#: Changes within this time are combined; and the pause after a step, as a multiple of the step's duration.
 _GATHER_S, PAUSES = 0.1, 5
-#: How often moves are looked at, and how often the machines are while nothing moves.
+#: How often moves are checked, and how often machines are checked while nothing moves.
 _MOVING_S, _LOOK_S = 1.0, 2.0
 _WRITES_AT_ONCE = 8
 
@@ -85,7 +85,7 @@ class MachineEnvoys(MachineProxies, Protocol):
         ...
 
     def note_traffic(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
-        """Take in what the Envoy of a machine has counted."""
+        """Process the counters of a machine's Envoy."""
         ...
 
 
@@ -109,7 +109,7 @@ class SeveralProxies:
 
 
 class MachineFacts(msgspec.Struct, frozen=True):
-    """What this replica has heard of one machine. ``silent``: neither the hub nor another machine hears it."""
+    """State of one machine as known to this replica. ``silent``: neither the hub nor another machine hears it."""
 
     report: MachineReport | None = None
     silent: bool = False
@@ -169,7 +169,7 @@ class Placements:
         return any(machines_of_move(record) for record, _ in self._since.values())
 
     def awaits_machines(self, key: LoadBalancerKey) -> bool:
-        """Return whether a load balancer without recorded machines is to get some."""
+        """Return whether a load balancer without recorded machines should get some."""
         obj = self._inventory.intent(key)
         if obj is None or not self._active or obj.status.placement is not None:
             return False
@@ -231,7 +231,7 @@ class Placements:
         return next_placements(some, machines, list(self.groups.values()), reachable=self._proxies.machines())
 
     async def _record(self, records: Mapping[LoadBalancerKey, MachinePlacement | None]) -> bool:
-        """Write what differs; return whether anything is under way."""
+        """Write the differences; return whether any move is in progress."""
         ours = self._ours()
         free = asyncio.Semaphore(_WRITES_AT_ONCE)
         writes = [

@@ -31,7 +31,7 @@ _Network = IPv4Network | IPv6Network
 
 
 class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
-    """All that plans depend on besides the machines.
+    """The input of plans, apart from the machines.
 
     ``keepers`` are the machines that keep the route of an address without a healthy target. ``egress_ports`` are the
     source ports of the addresses with which pods leave.
@@ -131,7 +131,7 @@ def placed_addresses(
 def announcement_of(
     placed: PlacedAddress, members: Sequence[ProxyMachine], announcements: Announcements, *, keeper: str = ""
 ) -> tuple[AnnouncedAddress, str]:
-    """Return how an address is announced, and why it is not, in a sentence; empty when it is, or is not to be."""
+    """Return how an address is announced, and why it is not; empty if it is, or should not be."""
     # A drained machine announces an address until another one has taken it over: then it is no longer placed there.
     usable = [member for member in members if member.metadata.name in placed.machines]
     in_use = {member.metadata.name for member in usable}
@@ -158,7 +158,7 @@ def subnets(links: Iterable[MachineLink]) -> list[_Network]:
 
 
 def only_announced_by(machine: ProxyMachine, machines: Iterable[ProxyMachine]) -> list[str]:
-    """Return the addresses that no other machine announces, or can take over, when this one is drained."""
+    """Return the addresses that no other machine announces or can take over if this one is drained."""
     others = [
         other
         for other in machines
@@ -182,7 +182,7 @@ def is_ready(machine: ProxyMachine) -> bool:
 
 
 def upgrade_now(machine: ProxyMachine) -> EnvoyUpgrade | None:
-    """Return the Envoy that a machine is to change to now."""
+    """Return the Envoy upgrade that a machine should apply now."""
     wanted, state = machine.spec.upgrade, machine.status.upgrade
     if wanted is None or state.phase != "Restarting" or state.requested != wanted.requested:
         return None

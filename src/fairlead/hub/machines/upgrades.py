@@ -55,7 +55,7 @@ class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_upgrades(machines: Sequence[ProxyMachine], facts: UpgradeFacts, *, now: str) -> dict[str, UpgradeStatus]:
-    """Return the state of the upgrade of each machine, at most one step further; at most one machine is under way."""
+    """Return each machine's next upgrade state, at most one step ahead; at most one machine upgrades at a time."""
     members = sorted((each for each in machines if not each.deleting), key=lambda machine: machine.metadata.name)
     after: dict[str, UpgradeStatus] = {}
     for member in members:
@@ -127,7 +127,7 @@ def _why_not(
     *,
     busy: str,
 ) -> str:
-    """Return why a machine does not begin; empty when it may. ``busy`` is the machine that is under way."""
+    """Return why a machine may not begin; empty if it may. ``busy`` is the machine that is upgrading."""
     name = machine.metadata.name
     together = [each for each in machines if states[each.metadata.name].requested == wanted.requested]
     for other in together:

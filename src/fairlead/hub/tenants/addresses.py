@@ -151,11 +151,11 @@ class AddressAllocator:
         self._wake_waiting(cause)
 
     def used(self, namespace: str) -> tuple[int, int]:
-        """Return how many ports and addresses a member has."""
+        """Return the number of ports and addresses of a member."""
         return self._open_of_member[namespace], len(self._addresses_of_member.get(namespace, ()))
 
     def open_of(self, load_balancers: Iterable[LoadBalancerKey]) -> int:
-        """Return how many ports these load balancers have."""
+        """Return the number of ports of these load balancers."""
         return sum(self._held[key].open for key in load_balancers if key in self._held)
 
     def given(self) -> Iterable[tuple[str, str]]:
@@ -208,7 +208,7 @@ class AddressAllocator:
             self._wake_waiting(f"{key} was deleted")
 
     def wait(self, key: LoadBalancerKey) -> None:
-        """Wake ``key`` at the next release, too: a quota of its member is used up."""
+        """Also wake ``key`` at the next release: a quota of its member is used up."""
         self._waiting.add(key)
 
     def wake_rested(self) -> float | None:
@@ -255,7 +255,7 @@ class AddressAllocator:
         return not kept
 
     def is_waiting(self, key: LoadBalancerKey) -> bool:
-        """Return whether ``key`` waits for an address or a port, or for another one than it has."""
+        """Return whether ``key`` waits for an address or a port, or for a different one."""
         return key in self._waiting
 
     def _wake_waiting(self, cause: str, *, but: LoadBalancerKey | None = None) -> None:
@@ -374,7 +374,7 @@ class AddressAllocator:
             place, problem = self._address(claimant, request, earlier_place, listeners, family)
             unused = earlier_place is not None and earlier_place not in recorded.places
             if problem is not None and unused and not request:
-                # Nothing was served at that address yet, so any other one does.
+                # Nothing was served at that address yet, so any other address will do.
                 place, problem = self._any_address(claimant, listeners, family)
             if place is not None and problem is None:
                 allocated.append(place)

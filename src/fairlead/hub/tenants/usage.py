@@ -69,7 +69,7 @@ log = structlog.get_logger(__name__)
 
 #: How often counters are read: what a proxy has counted since then is lost when it dies.
 READ_S = 8.0
-#: Of the time at the most one part in so many is spent on reading.
+#: At most one part in this many of the time is spent on reading.
 _SHARE = 20
 #: The least time between two writes of the open hours, for each ``_SMALL`` bytes.
 SAVE_S = 10.0
@@ -159,7 +159,7 @@ class Usage:
     # --- counting -----------------------------------------------------------------------------------------------
 
     def take(self, readings: Iterable[Reading]) -> None:
-        """Count what readings add."""
+        """Add new readings to the counts."""
         for reading in readings:
             if not reading.problem:
                 self._take(reading)
@@ -484,7 +484,7 @@ class Usage:
         return self._inventory.region or "hub"
 
     def _present(self, now: int) -> dict[str, dict[str, HeldPeriod]]:
-        """Return what load balancers have, by the namespace where that is stored; a shared address counts once."""
+        """Return the addresses and certificates in use, by storing namespace; a shared address counts once."""
         present: dict[str, dict[str, HeldPeriod]] = {}
         counted: set[tuple[str, str]] = set()
         for kind in LOAD_BALANCER_KINDS:
