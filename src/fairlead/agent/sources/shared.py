@@ -107,10 +107,6 @@ class Part(Protocol):
         """Return whether this Service is to be reached by the nodes."""
         ...
 
-    def unread(self) -> Iterable[Key]:
-        """Return the keys of the Ingresses or routes that exist and cannot be read."""
-        ...
-
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Return whether a copy of this Secret is to be at the hub."""
         ...

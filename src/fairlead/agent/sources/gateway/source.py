@@ -605,10 +605,6 @@ class GatewaySource(Source):
                 return True
         return False
 
-    def unread(self) -> list[Key]:
-        """Return the keys of routes that cannot be read."""
-        return [(kind, key.namespace, key.name) for kind, cache in self._caches.routes.items() for key in cache.unread]
-
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether a Gateway of ours with the nodes as backends sends requests to this Service, or may."""
         copied = self._shared.copies.has_copy((namespace, name))

@@ -390,14 +390,6 @@ class IngressSource(Source):
         """Return whether an Ingress of ours, or its class, names this Service."""
         return any(map(self.class_of, self._users((namespace, name))))
 
-    def unread(self) -> list[Key]:
-        """Return the keys of Ingresses that cannot be read, or whose class may be one that cannot."""
-        caches = self._caches
-        keys = caches.ingresses.unread
-        if caches.ingress_classes.unread:
-            keys += [ingress.key for ingress in caches.ingresses.values() if self.class_of(ingress) is None]
-        return [(INGRESS, key.namespace, key.name) for key in keys]
-
     def needs_node_ports(self, namespace: str, name: str) -> bool:
         """Return whether an Ingress of ours, of a class with the nodes as backends, names this Service."""
         by_nodes = {

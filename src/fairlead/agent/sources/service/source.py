@@ -417,10 +417,6 @@ class ServiceSource(Source):
         published = self._caches.load_balancers.values()
         return any(copy == reference.name for each in published for reference in each.spec.certificates)
 
-    def unread(self) -> Iterable[Key]:
-        """Return no keys: a Service that cannot be read keeps what is published for it."""
-        return ()
-
     def requests(self, name: str) -> Iterable[CertificateRequest]:
         """Return nothing: Services ask for no certificates."""
         del name
