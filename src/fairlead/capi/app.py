@@ -31,7 +31,7 @@ from fairlead.runtime.telemetry import Telemetry
 
 log = structlog.get_logger(__name__)
 
-#: How often it is asked which management cluster this is, where that may not be read.
+#: How often the identity of the management cluster is requested while it cannot be read.
 _IDENTITY_S = 30.0
 
 
@@ -90,11 +90,11 @@ class Capi:
 
     @property
     def leading(self) -> bool:
-        """Return whether this replica may write, at this very moment."""
+        """Return whether this replica may write right now."""
         return self.term.may_write()
 
     def not_ready(self) -> list[str]:
-        """Return the reasons why this replica is not ready, one sentence each; none when it is."""
+        """Return the reasons why this replica is not ready, one sentence each; empty if it is ready."""
         own = [
             f"{name}: {cache.problem or 'not read yet'}"
             for name, cache in (
@@ -165,7 +165,7 @@ class Capi:
             self.namespaces.add(namespace)
 
     async def _report(self) -> None:
-        """Log why Cluster API cannot be followed, once for each reason."""
+        """Log why Cluster API cannot be watched, once for each reason."""
         reported = ""
         while True:
             problem = self.inventory.targets.problem

@@ -1,4 +1,4 @@
-"""Facts about a Cluster that no object has: the certificate of its authority, and whether its endpoint answers.
+"""Facts about a Cluster that are in no watched object: its CA certificate, and whether its endpoint answers.
 
     <cluster>-ca, tls.crt     read until it is there, and again now and then: it rotates; the key is never kept
     <cluster>-kubeconfig      whether it is there, and whether /readyz answers, where no control-plane provider is
@@ -84,7 +84,7 @@ log = structlog.get_logger(__name__)
 
 #: How many endpoints are probed at once: one that does not answer takes seconds.
 _AT_ONCE = 32
-#: A certificate that is known is read again after so many probes.
+#: A known certificate is read again after this many probes.
 _PROBES_PER_READ = 6
 
 
@@ -214,7 +214,7 @@ class ClusterFacts:
         return Plane(initialized=True, problem=problem)
 
     def _log_once(self, description: str, secret: str, error: Exception) -> None:
-        """Log why a Secret could not be read; again when the reason is another one, or it could be read meanwhile."""
+        """Log why a Secret could not be read; again if the reason changes, or after a successful read."""
         sentence = error.sentence if isinstance(error, FairleadError) else f"tls.crt of Secret {secret}: {error}"
         if self._logged.get(secret) != sentence:
             self._logged[secret] = sentence

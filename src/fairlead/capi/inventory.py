@@ -115,7 +115,7 @@ class CapiInventory:
     def view(
         self, key: ObjectKey, *, authority: str, probe: Probe | None, plane: Plane | None = None
     ) -> CapiView | None:
-        """Return the view of a load balancer, None when there is none of that name with a Cluster."""
+        """Return the view of a load balancer, None if there is none of this name with a Cluster."""
         obj = self.load_balancers.get(*key)
         if obj is None or not obj.spec.cluster_name:
             return None
@@ -152,7 +152,7 @@ class CapiInventory:
         )
 
     async def run(self) -> None:
-        """Follow everything, until cancelled."""
+        """Watch everything until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.load_balancers.run())
             group.create_task(self.groups.run())
@@ -167,11 +167,11 @@ class CapiInventory:
         await self.policies.wait_synced()
 
     def namespaces(self) -> set[str]:
-        """Return the namespaces in which Clusters may get a LoadBalancer by themselves."""
+        """Return the namespaces in which Clusters may get a LoadBalancer automatically."""
         return {obj.metadata.namespace for cache in (self.policies, self.targets.clusters) for obj in cache.values()}
 
     def taken_by(self, obj: LoadBalancer, cluster: CapiCluster | None) -> str:
-        """Return the load balancer of another Cluster that has the endpoint of ``obj``, or that it would get."""
+        """Return the load balancer of another Cluster that has the present or future endpoint of ``obj``."""
         mine = obj.spec.endpoint
         endpoint = mine if mine.given or cluster is None or obj.spec.additional else cluster.endpoint
         if not endpoint.given:
@@ -377,7 +377,7 @@ class Targets:
 
     @property
     def problem(self) -> str:
-        """Return why Clusters and Machines cannot be followed, empty when they can."""
+        """Return why Clusters and Machines cannot be watched; empty if they can."""
         if self.discovery.problem:
             return self.discovery.problem
         if self.discovery.asked and not (self.clusters.served and self.machines.served):
@@ -409,7 +409,7 @@ class Targets:
         return cache.by_index("namespace", namespace) if cache is not None else ()
 
     def resource(self, kind: TargetKind) -> Resource[TargetObject] | None:
-        """Return how objects of ``kind`` are addressed, None when it is not served."""
+        """Return the resource of ``kind``, None if it is not served."""
         cache = self._caches.get(kind)
         return cache.resource if cache is not None else None
 
@@ -420,7 +420,7 @@ class Targets:
         return {CLUSTERS.full_name: self.clusters, **own}
 
     async def run(self) -> None:
-        """Follow what is served, until cancelled."""
+        """Watch the served kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.discovery.run())
             group.create_task(self.clusters.run())

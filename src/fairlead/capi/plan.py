@@ -1,4 +1,4 @@
-"""The plan for one load balancer of a Cluster: all writes that follow from one view, its backends and its conditions.
+"""The plan for one load balancer of a Cluster: all writes for one view, the backends and the conditions.
 
     paused                                    nothing
     a member                                  its row of ``hooks.TABLE``
@@ -63,7 +63,7 @@ from fairlead.capi.view import (
 from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import host_port, split_host_port
 
-#: What a user reads when a member gets nowhere.
+#: Messages for users about members that make no progress.
 _REASONS = {
     Presence.PENDING: "the load balancer has not registered it yet",
     Presence.DRAINING: "until no proxy sends it new connections",
@@ -419,7 +419,7 @@ _NONE_SERVES = frozenset(
 def active(view: CapiView, plan: CapiPlan) -> int:
     """Return the number of members that take traffic: registered for each listener, and not unhealthy.
 
-    0 while the proxies have checked none, or see none healthy: registered is not serving.
+    0 until the proxies have found a healthy one: a registered member may not serve.
     """
     if view.load_balancer.spec.infrastructure_ref is not None:
         return view.foreign.status.active_targets if view.foreign is not None else 0

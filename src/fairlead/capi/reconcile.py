@@ -143,7 +143,7 @@ class LoadBalancerCreator:
         )
 
 
-#: The value of the annotation with which a Cluster wants nothing of any policy.
+#: The annotation value with which a Cluster opts out of all policies.
 NONE = "none"
 _API_PORT = 6443
 
@@ -232,9 +232,9 @@ def _body(cluster: CapiCluster, class_name: str, policy: ClusterLoadBalancerPoli
     return {"metadata": {"name": meta.name, "namespace": meta.namespace, "labels": labels}, "spec": spec}
 
 
-#: How many members of one load balancer are written to at once.
+#: How many members of one load balancer are written concurrently.
 _MARKS_AT_ONCE = 16
-#: The source of Events about writes that are refused.
+#: The source of Events about rejected writes.
 _WRITES = "writes"
 
 
@@ -266,7 +266,7 @@ class CapiReconciler:
         self._external = ExternallyManaged(cluster)
 
     async def reconcile(self, key: ObjectKey) -> float | None:
-        """Reconcile ``key``; return in how many seconds to reconcile again, None for no time. Idempotent."""
+        """Reconcile ``key``; return the seconds until the next reconcile, None if not needed. Idempotent."""
         check_may_write(self._leading)
         facts = self._facts
         view = self._inventory.view(key, authority=facts.authority(key), probe=facts.probe(key), plane=facts.plane(key))
@@ -276,7 +276,7 @@ class CapiReconciler:
             return None
         paused = view.cluster is not None and view.cluster.paused
         if view.load_balancer.deleting:
-            # Where it is moved to it has the same members: nothing is to be released here.
+            # It has the same members at its new place: nothing is released here.
             if not paused and not is_moved(view.load_balancer):
                 await self._end(view)
             return None
@@ -346,14 +346,14 @@ class CapiReconciler:
         patch: JSONObject = {"spec": dict(plan.patch)} if plan.patch else {}
         if not meta and not patch:
             return view
-        # The version: what a user writes meanwhile is never written over.
+        # With the version, so that a user's concurrent write is never overwritten.
         patch["metadata"] = {**meta, "resourceVersion": load_balancer.metadata.resource_version}
         try:
             written = await self._hub.merge_patch(LOAD_BALANCERS, *load_balancer.key, patch, manager=MANAGER_CAPI)
         except Conflict as error:
             if not held:
                 raise
-            # The watch shows what has changed it, and the key comes again.
+            # The watch shows the change, and the key is enqueued again.
             log.debug("the load balancer has changed", key=str(load_balancer.key), sentence=error.sentence)
             return view
         taken_by = self._inventory.taken_by(written, view.cluster)
@@ -370,7 +370,7 @@ class CapiReconciler:
         return await self._hub.apply(BACKEND_GROUPS, body, manager=MANAGER_CAPI)
 
     async def _publish(self, view: CapiView, endpoint: ControlPlaneEndpoint | None) -> CapiView:
-        """Write ``endpoint`` into the Cluster, when it is to have one."""
+        """Write ``endpoint`` into the Cluster, if it should have one."""
         cluster = view.cluster
         if cluster is None or endpoint is None:
             return view
@@ -576,7 +576,7 @@ class ExternallyManaged:
         try:
             await self._write(cluster, TargetKind(ref.group, ref.kind), ref.name, endpoint)
         except (NotFound, NotServed):
-            # The object does not exist yet, or no longer in that version: both are read again when the Cluster changes.
+            # The object does not exist yet, or no longer in this version; it is read again when the Cluster changes.
             self._kinds.pop(TargetKind(ref.group, ref.kind), None)
             return ""
         except FairleadError as error:

@@ -165,7 +165,7 @@ class Marks(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, annotations: Mapping[str, str] | None, finalizers: Sequence[str] | None) -> Marks:
-        """Return those of an object as it was read."""
+        """Return the marks of an object."""
         return cls(dict(annotations or {}), tuple(finalizers or ()))
 
 
@@ -220,7 +220,7 @@ def held(marks: Marks, load_balancer: str, status: str, *, hooks: bool, deleting
 
 
 def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
-    """Return ``marks`` without those of ``load_balancer``; ``status``: the last value of its marker."""
+    """Return ``marks`` without the marks of ``load_balancer``; ``status``: the last value of its marker."""
     removed = {*hook_keys(load_balancer), status_key(load_balancer)}
     annotations = {key: value for key, value in marks.annotations.items() if key not in removed}
     finalizers = tuple(finalizer for finalizer in marks.finalizers if finalizer != finalizer_of(load_balancer))
@@ -231,7 +231,7 @@ def released(marks: Marks, load_balancer: str, *, status: str = "") -> Marks:
 
 
 def released_of_all(marks: Marks) -> Marks:
-    """Return ``marks`` without those of any load balancer of Fairlead."""
+    """Return ``marks`` without the marks of any Fairlead load balancer."""
     ours = (f"{PRE_DRAIN_HOOK}/{_SUFFIX}", f"{PRE_TERMINATE_HOOK}/{_SUFFIX}", f"{MARKER_STATUS}.")
     annotations = {key: value for key, value in marks.annotations.items() if not key.startswith(ours)}
     finalizers = tuple(finalizer for finalizer in marks.finalizers if not finalizer.startswith(_FINALIZER))
@@ -376,7 +376,7 @@ class MarkPlan(msgspec.Struct, frozen=True):
 
 
 class CapiPlan(msgspec.Struct, frozen=True):
-    """All that is to be written, in this order: marks that hold, groups, endpoint, marks that are released, status.
+    """All writes, in this order: marks to add, groups, endpoint, marks to remove, status.
 
     ``patch`` changes the spec of the LoadBalancer. ``held_up``: nothing is written, and why.
     """
@@ -391,7 +391,7 @@ class CapiPlan(msgspec.Struct, frozen=True):
     #: For what another provider serves: the endpoint that it is given when it has none.
     to_provider: ControlPlaneEndpoint | None = None
     held_up: str = ""
-    #: Members that are kept although nothing is known of them.
+    #: Members that are kept although their state is unknown.
     kept: tuple[str, ...] = ()
 
 

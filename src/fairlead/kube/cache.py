@@ -128,18 +128,18 @@ class EventReader(Generic[T]):
         return obj if isinstance(obj, str) else self.kept(obj)
 
     def kept(self, obj: T) -> T | str:
-        """Return what is kept of an object, or why that cannot be computed."""
+        """Return the stored form of an object, or why it cannot be computed."""
         try:
             return self.transformed(obj)
         except Exception as error:  # noqa: BLE001 - one object must not end the watch of all others
             return processing_problem(obj, error)
 
     def transformed(self, obj: T) -> T:
-        """Return what is kept of an object."""
+        """Return the stored form of an object."""
         return self._transform(obj) if self._transform else obj
 
     def meta(self, frame: Frame) -> KubeObject:
-        """Return what can be read of any object; of one that is too large perhaps not even its name."""
+        """Return the readable metadata of any object; even the name may be missing if the object is too large."""
         meta = decode_leniently(frame.object, KubeObject)
         if frame.type == "BOOKMARK":
             known = bool(meta.metadata.resource_version)
@@ -184,34 +184,34 @@ class InitialState(Generic[T]):
             self.objects[key] = obj
 
 
-#: No cluster writes that often between two looks at it: 5,000 times a second for a day.
+#: No cluster writes that often between two reads: 5,000 times a second for a day.
 _LEAP = 400_000_000
 
 
 class StateRestored(FairleadError):
-    """The server was restored to an older state, so that all derived state has to be computed again."""
+    """The server was restored to an older state, so all derived state must be recomputed."""
 
 
 def was_restored(before: str, now: str) -> bool:
-    """Return whether a server at version ``now`` is one that was restored since it was at ``before``."""
+    """Return whether a server was restored between version ``before`` and version ``now``."""
     old, new = version_number(before), version_number(now)
     return bool(old and new) and (new < old or new - old > _LEAP)
 
 
 def newest_of(objects: Iterable[T]) -> T | None:
-    """Return the object that was changed last; None when there is none."""
+    """Return the most recently changed object; None if there is none."""
     return max(objects, key=lambda obj: version_number(obj.metadata.resource_version), default=None)
 
 
 Change = Callable[[T | None, T | None], None]
 
-# A watch that lived this long was a good one: the next failure starts with a short wait again.
+# A watch that lasted this long was healthy: the next failure starts with a short wait again.
 HEALTHY_S = 10.0
 _COUNTED = ("change", "relist", "reconnect", "undecodable", "unconfirmed_empty")
 
 
 class _Silent(Retry):
-    """A stream that should begin with the whole state never said that it was complete."""
+    """A stream that should begin with the whole state never reported that it was complete."""
 
 
 class WatchCache(Generic[T]):
@@ -252,7 +252,7 @@ class WatchCache(Generic[T]):
         self._resumes = False  # whether a watch may start from it
         self._ends_when_restored = False
         self._offers_watch_list = True
-        #: What events have added since the last whole state.
+        #: The number of objects added by events since the last whole state.
         self._added = self._new_size()
         self._synced_event = asyncio.Event()
         self._reader = EventReader(cluster, resource, namespace=namespace, transform=transform)
@@ -267,7 +267,7 @@ class WatchCache(Generic[T]):
 
     @property
     def age_s(self) -> float:
-        """Return how many seconds ago the server last answered here; infinite before the first time."""
+        """Return the seconds since the server last answered this cache; infinite before the first answer."""
         return self.clock.monotonic() - self._heard_s
 
     def __len__(self) -> int:
@@ -311,11 +311,11 @@ class WatchCache(Generic[T]):
         return self._store.by_index(name, value)
 
     def indexed(self, name: str, value: Hashable) -> Collection[T]:
-        """Return the same in no order and without a copy: thousands may have one value, where one of them answers."""
+        """Return the same objects, unordered and without a copy, for callers that need only one of thousands."""
         return self._store.indexed(name, value)
 
     def transformed(self, obj: T) -> T:
-        """Return what the cache keeps of an object."""
+        """Return the cache's stored form of an object."""
         return self._reader.transformed(obj)
 
     def on_change(self, callback: Change[T]) -> None:
@@ -342,7 +342,7 @@ class WatchCache(Generic[T]):
         """Wait for the first complete state.
 
         Raises:
-            Unreachable: not within ``timeout_s`` (machine time); the sentence says what is in the way.
+            Unreachable: not within ``timeout_s`` (machine time); the message has the cause.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -352,7 +352,7 @@ class WatchCache(Generic[T]):
             raise Unreachable(self.problem or f"The {what} have not arrived within {timeout_s:g} s.") from error
 
     async def refresh(self) -> None:
-        """Read the state that the server has now, unless the watch is as far: it may lag by seconds.
+        """Read the server's present state, unless the watch has it already: the watch may lag by seconds.
 
         Raises:
             FairleadError: as its class says; the copy is as before.
@@ -383,7 +383,7 @@ class WatchCache(Generic[T]):
                 # An API server that has just started refuses for a moment; a right that is missing stays so for long.
                 failures = 1 if was_unanswered or self._lived(started_s) else failures + 1
                 pause_s = backoff_s(failures, base_s=2.0, limit_s=self._settings.terminal_retry_s)
-                # Without a watch the next look is a new list: slow polling is better than standing still.
+                # Without a watch the next read is a new list: slow polling is better than no updates.
                 self._resumes = False
             except Quiet:
                 # Servers may leave out bookmarks of what never changes. If the link is dead, the next look says so.
@@ -417,7 +417,7 @@ class WatchCache(Generic[T]):
         return self.clock.monotonic() - started_s >= HEALTHY_S
 
     async def _follow(self, *, doubted: bool) -> None:
-        """Get the whole state if we have none, or none that is a part of the server's, then apply events."""
+        """Get the whole state if there is none to continue from, then apply events."""
         if self._resumes and (not doubted or await self._is_continued()):
             await self._watch({"resourceVersion": self._version})
             return
@@ -436,7 +436,7 @@ class WatchCache(Generic[T]):
         await self._watch({"resourceVersion": self._version})
 
     async def _is_continued(self) -> bool:
-        """Return whether the server continues from what we have: it may be another one, with an older state, by now."""
+        """Return whether the server continues from our state: it may have been replaced by one with an older state."""
         newest, before = newest_of(self._store.values()), self._version
         named = newest.metadata.name if newest is not None else "none"
         listing = await self.cluster.listing(
@@ -506,7 +506,7 @@ class WatchCache(Generic[T]):
     async def _first_state(
         self, chunks: AsyncIterator[bytes], splitter: LineSplitter, first: InitialState[T], *, before: str
     ) -> bool:
-        """Take the whole state from the start of a stream; say whether the stream may continue."""
+        """Read the whole state from the start of a stream; return whether the stream may continue."""
         size = self._new_size()
         while True:
             try:
@@ -526,7 +526,7 @@ class WatchCache(Generic[T]):
             else:
                 continue
             if self._must_confirm(first.objects, first.broken):
-                # This stream belongs to the view that is in doubt; the next one starts from the list.
+                # This stream belongs to the doubtful state; the next one starts from the list.
                 self._take(await self._confirmed(), before=before)
                 return False
             self._take(first, before=before)

@@ -187,7 +187,7 @@ class Remains(msgspec.Struct, Generic[K], frozen=True):
 
 
 def remains_of(why: str, of: type[K]) -> Remains[K]:
-    """Return what can be read of an object that cannot be decoded for a reason."""
+    """Return the readable part of an object that cannot be decoded."""
     return Remains(*salvage(why.body, of)) if isinstance(why, Undecodable) else Remains(None, frozenset())
 
 
@@ -221,7 +221,7 @@ class Unreadable(MutableMapping[ObjectKey, str]):
         self._callbacks.append(callback)
 
     def replace(self, reasons: Mapping[ObjectKey, str]) -> None:
-        """Store that these cannot be decoded, and no others."""
+        """Replace the set of undecodable objects."""
         for key in self._reasons.keys() - reasons.keys():
             del self[key]
         self.update(reasons)
@@ -327,7 +327,7 @@ class Cluster:
 
     @property
     def server_clock(self) -> ServerClock:
-        """Return the server's clock, as its answers show it."""
+        """Return the server's clock, derived from its answers."""
         return self._transport.server_clock
 
     @property
@@ -419,7 +419,7 @@ class Cluster:
     def watch(
         self, resource: AnyResource, namespace: str, *, params: Mapping[str, str], idle_s: float
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open a watch, as a stream of chunks of JSON lines; for WatchCache, which knows what to make of it."""
+        """Open a watch as a stream of chunks of JSON lines, for WatchCache."""
         call = self.call_for("watch", resource, namespace)
         request = HttpRequest(method="GET", path=resource.path(namespace), params={**params, "watch": "true"})
         return self._transport.stream(call, request, idle_s=idle_s)
@@ -438,7 +438,7 @@ class Cluster:
     ) -> K:
         """Own the fields of ``obj`` (server-side apply), creating the object when there is none.
 
-        ``dry_run``: the API server answers as if, and stores nothing.
+        ``dry_run``: the API server answers as usual, but stores nothing.
 
         Raises:
             Conflict: without ``force``, another manager owns one of the fields.

@@ -133,7 +133,7 @@ class TokenTimes(msgspec.Struct, frozen=True):
 
     @property
     def life_s(self) -> float:
-        """Return for how many seconds it was issued."""
+        """Return the token's lifetime in seconds."""
         return (self.expires - self.issued).total_seconds()
 
 
@@ -248,7 +248,7 @@ async def user_name(cluster: Cluster) -> str:
 
 _LOOK_S = 60.0
 _SKEW = timedelta(minutes=1)
-#: What signing in may end with: a full disk, an answer of a plugin or an identity provider that is like no other.
+#: The errors of a sign-in: a full disk, or an unexpected answer of a plugin or an identity provider.
 _FAILURES = (FairleadError, OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
 Fields = JSONMapping
@@ -417,7 +417,7 @@ class KubeconfigSignIn:
             return await self._renew(refused)
 
     async def token(self) -> str:
-        """Return the inline token in use, the files looked at now; empty when another way to sign in is."""
+        """Return the inline token in use, after reading the files; empty if another sign-in method is in use."""
         self._looked_s = -math.inf
         await self(None)
         return _inline(self._material, self._replaced)
@@ -457,7 +457,8 @@ class KubeconfigSignIn:
                 self._replaced = "", ""
             access, expires = await self._access_of(material)
         except _FAILURES as error:
-            # A kubeconfig that is being rewritten, a plugin whose server is down: what we have may still be good.
+            # The kubeconfig may be being rewritten, or a plugin's server down: the present credentials may still be
+            # valid.
             still_good = self._expires is None or self._clock.now() < self._expires
             if self._access and self._access is not refused and still_good:
                 return self._access

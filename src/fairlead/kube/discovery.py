@@ -133,7 +133,7 @@ def _age(version: str) -> tuple[int, int, int]:
     return ({None: 0, "beta": 1, "alpha": 2}[parts[2]], -int(parts[1]), -int(parts[3] or 0))
 
 
-#: How often discovery is asked, in seconds: so often at first, and less often with each answer that shows nothing new.
+#: The interval of discovery requests, in seconds: the initial one, which grows with each answer that shows nothing new.
 LOOK_S = 3.0
 _SLOWDOWN, _SLOWEST = 1.25, 5.0
 
@@ -281,7 +281,7 @@ log = structlog.get_logger(__name__)
 
 _ESTABLISHED_S = 30.0
 _LOOK_S = 0.25
-#: So many questions about rights are under way at once.
+#: The number of concurrent access reviews.
 _AT_ONCE = 4
 
 #: Plurals that discovery has shown, by group and version.
@@ -435,7 +435,7 @@ async def ensure_own_kinds(cluster: Cluster, *, component: str, manager: str) ->
     """
     if problems := await install_crds(cluster, all_crds(), manager):
         raise BadConfiguration(f"{component} cannot start. {' '.join(problems)}")
-    # Where that is not allowed, the operator who gave us our rights has made it.
+    # Where that is not allowed, the operator who granted our rights has created it.
     with suppress(AlreadyExists, Forbidden):
         await cluster.create(NAMESPACES, {"metadata": {"name": SYSTEM_NAMESPACE}})
 

@@ -299,7 +299,7 @@ class EventRecorder:
         entry.written_s = self._clock.monotonic()
 
     def _body(self, about: _About, entry: _Entry) -> JSONObject:
-        # The name holds the time, so that a new series after a restart does not meet the old one.
+        # The name contains the time, so that a new series after a restart does not collide with the old one.
         seed = "\0".join((*about, self._component, entry.last.isoformat()))
         suffix = hashlib.blake2b(seed.encode(), digest_size=8).hexdigest()
         namespace = about.namespace or "default"  # where Events about cluster-scoped objects go
@@ -342,7 +342,7 @@ class EventWriter:
         self._expected: dict[tuple[tuple[str, str], str], str] = {}
 
     def emit_new(self, source: str, obj: KubeObject, events: Iterable[ObjectEvent]) -> None:
-        """Emit those of ``events`` that did not hold before; one that has ended may be emitted again later.
+        """Emit the new ones of ``events``; an Event that has ended may be emitted again later.
 
         A Warning that has ended is resolved, also one of the agent before a restart.
         """
@@ -392,8 +392,7 @@ class EventWriter:
     def emit_change(self, source: str, obj: KubeObject, event: ObjectEvent) -> None:
         """Emit ``event``, which takes the place of the one before; one of type Normal that may be old after ``expect``.
 
-        What held before this process began is not known but for Warnings, and a restart must not emit an Event for
-        every object.
+        Only Warnings are known from before this process began, and a restart must not emit an Event for every object.
         """
         uid, _ = self._held.get(obj.key, {}).get(source, ("", frozenset[ObjectEvent]()))
         expected = self._expected.pop((obj.key, source), "") == obj.metadata.uid

@@ -122,7 +122,7 @@ _KEPT_LABELS = frozenset(
     }
 )
 
-#: All that conditions can say, made once: 50,000 endpoints share these eight values.
+#: All possible conditions, created once: 50,000 endpoints share these eight values.
 _CONDITIONS = {
     (ready, serving, terminating): EndpointConditions(ready, serving, terminating)
     for ready in (False, True)
@@ -384,7 +384,7 @@ def _whole(part: object) -> Any:
 
 # --- writes ---------------------------------------------------------------------------------------------------------
 
-#: Says whether a present object was published for the origin that is planned for.
+#: Returns whether a present object was published for the planned origin.
 IsOurs = Callable[[KubeObject], bool]
 
 
@@ -431,7 +431,7 @@ def _applied(writes: Iterable[HubWrite[T]]) -> tuple[HubWrite[T], ...]:
 
 
 def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs) -> PublishPlan:
-    """Plan what makes the hub hold ``desired``."""
+    """Plan the writes that make the hub hold ``desired``."""
     load_balancer, name = present.load_balancer, desired.load_balancer.metadata.name
     if load_balancer is not None:
         if not is_ours(load_balancer):
@@ -456,7 +456,7 @@ def plan_publication(desired: Publication, present: Present, *, is_ours: IsOurs)
 def plan_slices(
     desired: Iterable[EndpointSlice], present: Iterable[EndpointSlice]
 ) -> tuple[HubWrite[EndpointSlice], ...]:
-    """Plan what makes ``present``, which are ours, equal to ``desired``."""
+    """Plan the writes that make ``present``, which are ours, equal to ``desired``."""
     by_name = {endpoint_slice.metadata.name: endpoint_slice for endpoint_slice in present}
     writes: list[HubWrite[EndpointSlice]] = []
     for endpoint_slice in desired:
@@ -552,7 +552,7 @@ def _ports_of(slices: Iterable[EndpointSlice]) -> frozenset[tuple[str, str]]:
 
 
 def families_of(service: Service) -> tuple[Family, ...]:
-    """Return the families of a Service in its own order; IPv4 where an older API server says nothing."""
+    """Return the families of a Service in its order; IPv4 if an older API server omits them."""
     known: dict[str, Family] = {IPV4: IPV4, IPV6: IPV6}
     return tuple(known[family] for family in service.spec.ip_families or () if family in known) or (IPV4,)
 
@@ -572,7 +572,7 @@ def spec_from_service(
             port=port.port,
             name=port.name,
             protocol=cast("ProtocolName", port.protocol),
-            # Of no use to other targets, and it would make two writes of one change.
+            # Not needed for other targets, and it would turn one change into two writes.
             node_port=port.node_port if targets == "Node" else 0,
         )
         for port in sorted_ports(service)
@@ -624,7 +624,7 @@ OPTION_ANNOTATIONS = frozenset(
     }
 )
 
-#: In the annotation for names: the hub is to make one.
+#: The value of the names annotation that requests a generated name.
 GENERATE = "generate"
 MAX_HOSTNAMES = 32
 
@@ -744,7 +744,7 @@ def _accept_proxy_protocol(service: Service) -> str:
 
 
 class BackendSettings(NamedTuple):
-    """How the endpoints of a Service are checked, left out and drained; ``drain`` is a duration, empty for no limit."""
+    """How the endpoints of a Service are checked, ejected and drained; ``drain`` is a duration, empty for no limit."""
 
     health_check: HealthCheckSettings | None = None
     outlier_detection: OutlierDetection | None = None
@@ -753,7 +753,7 @@ class BackendSettings(NamedTuple):
 
 
 def backend_settings(service: Service) -> BackendSettings:
-    """Return what the annotations of a Service set for its endpoints, also behind routes.
+    """Return the annotated settings for the endpoints of a Service, also behind routes.
 
     Raises:
         SettingError: an annotation cannot be read.
@@ -772,7 +772,7 @@ _MUST_BE_SETTING = {"type": "tcp, http, grpc or none", "tls": "true or false"}
 def settings_from_annotations(
     annotations: Mapping[str, str] | None, annotation: str, settings: type[HealthSettings]
 ) -> HealthSettings | None:
-    """Return what the annotations of an object set, None when they set nothing.
+    """Return the settings in the annotations of an object, None if there are none.
 
     Raises:
         SettingError: a value is not valid.

@@ -1,7 +1,7 @@
-"""Publishing at a hub: watch caches of what is there, and writes of what differs, with the own last writes on top.
+"""Publishing at a hub: caches of present objects, overlaid with own writes, and writes of differences.
 
 In: desired objects of one origin, or planned writes. Out: requests by server-side apply under one field manager, and
-deletions by uid. The next plan is made from what is there, and not from what was there before the last write.
+deletions by uid. The next plan includes the last write, even before the watch shows it.
 Never: writes while another replica leads, an object that was not published for the same origin, or one that is equal.
 """
 
@@ -87,7 +87,7 @@ class ObjectWriter:
         try:
             await self.cluster.delete(resource, *obj.key, uid=obj.metadata.uid)
         except (Conflict, NotFound):
-            # Gone, or another object by now: the cache will show which, and the key comes again.
+            # The object is gone or was recreated: the cache will show it, and the key is enqueued again.
             self._log.info("already gone", kind=resource.kind, name=obj.metadata.name)
 
     def wrote(self, resource: Resource[T], action: str, obj: T, reason: str) -> None:
@@ -143,7 +143,7 @@ class Publisher(ObjectWriter):
 
 
 class Published(Generic[T]):
-    """The objects of one kind at a hub: what is there with the own last writes on top, and writes of what differs.
+    """The objects of one kind at a hub: the cache overlaid with own writes, and writes of differences.
 
     ``difference`` is the reason to write an object, empty for none; ``body`` is its JSON. By default both are made from
     metadata and ``parts``, the other fields that the publisher owns.
@@ -167,7 +167,7 @@ class Published(Generic[T]):
 
     @property
     def resource(self) -> Resource[T]:
-        """Return how the kind is addressed, in the version that is served now."""
+        """Return the resource of the kind, in the version served now."""
         return self._cache.resource
 
     def get(self, namespace: str, name: str) -> T | None:
@@ -183,7 +183,7 @@ class Published(Generic[T]):
 
         Raises:
             Wait: another replica leads.
-            Retry: an object of that name is being deleted; what is to be written later needs this one, so it waits.
+            Retry: an object of that name is being deleted; later writes depend on it and wait.
         """
         existing = self.get(*desired.key)
         if existing is not None and existing.deleting:

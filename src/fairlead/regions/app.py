@@ -67,7 +67,7 @@ from fairlead.runtime.telemetry import Telemetry
 
 
 class RegionsConfig(ReplicaConfig, frozen=True, kw_only=True):
-    """The settings of regions; ``balancer`` off leaves layer 2 wholly to others."""
+    """The settings of regions; with ``balancer`` off, other controllers implement layer 2."""
 
     workers: int = 3
     look_s: float = 30.0
@@ -75,7 +75,7 @@ class RegionsConfig(ReplicaConfig, frozen=True, kw_only=True):
 
 
 class _ControllerLoop(NamedTuple):
-    """One controller: its queue, what is done with a key, and every key that there is."""
+    """One controller: its queue, its reconcile function, and the function for all keys."""
 
     name: str
     queue: KeyedQueue[Any]
@@ -100,18 +100,18 @@ class Regions:
 
     @property
     def leading(self) -> bool:
-        """Return whether this replica may write, at this very moment."""
+        """Return whether this replica may write right now."""
         return self.term.may_write()
 
     @property
     def caches(self) -> dict[str, AnyCache]:
-        """Return every cache by the full name of its kind; a kind that is installed later comes later."""
+        """Return every cache by the full name of its kind; a kind that is installed later is added later."""
         if self.inventory is None:
             return {}
         return {**self.inventory.caches, **(self.balancer.watch.caches if self.balancer is not None else {})}
 
     def not_ready(self) -> list[str]:
-        """Return the reasons why this replica is not ready, one sentence each; none when it is."""
+        """Return the reasons why this replica is not ready, one sentence each; empty if it is ready."""
         if self.inventory is None:
             return ["regions: not started yet"]
         return [
@@ -190,7 +190,7 @@ log = structlog.get_logger(__name__)
 
 
 class OpenYurt:
-    """OpenYurt's kind of pools, while it is there."""
+    """OpenYurt's kind of pools, while it is installed."""
 
     def __init__(self, *, cluster: Cluster, changes: Changes, interval_s: float) -> None:
         self._cluster = cluster
@@ -210,7 +210,7 @@ class OpenYurt:
             self.cache = self._changes.add_node_pools(kind)
 
     async def run(self) -> None:
-        """Keep the cache of whatever is served, until cancelled."""
+        """Run the cache of the served version until cancelled."""
         problem = ""
         async with asyncio.TaskGroup() as group:
             if self.cache is not None:
@@ -256,7 +256,7 @@ class OpenYurt:
 
 #: A Service that stops being ours may be on its way through ClusterIP and back: its regions outlive that.
 FLIP_GRACE_S = 1.5
-#: What keeps something from going is checked this often, should no change enqueue the key before.
+#: How often blocked deletions are checked, unless a change enqueues the key earlier.
 WAITING_RETRY_S = 5.0
 
 
@@ -303,7 +303,7 @@ class RegionsController:
         self._pool_events = [
             (cache, EventWriter(recorder=events, resource=cache.resource)) for cache in inventory.node_pools
         ]
-        #: The pools that have a Warning because of a node that another one has.
+        #: The pools with a Warning about a node that belongs to another pool.
         self._warned: set[str] = set()
         self.services: KeyedQueue[ServiceKey] = KeyedQueue(clock=cluster.clock)
         self.regions: KeyedQueue[RegionKey] = KeyedQueue(clock=cluster.clock)
@@ -371,7 +371,7 @@ class RegionsController:
             await write(self._cluster, SOURCE_SERVICES, service, FINALIZER_POOL_SERVICES, manager=MANAGER_REGIONS)
 
     async def _sweep(self, key: ServiceKey) -> float | None:
-        """Delete the PoolServices of a Service that was removed by force, once the server itself says that it is."""
+        """Delete the PoolServices of a force-removed Service, once the server confirms the removal."""
         remaining = [
             pool_service for _, pool_service in self.inventory.pool_services_of(key) if not pool_service.deleting
         ]
@@ -392,7 +392,7 @@ class RegionsController:
     # --- regions ----------------------------------------------------------------------------------------------------
 
     async def reconcile_region(self, key: RegionKey) -> float | None:
-        """Reconcile one region; return in how many seconds to reconcile again, None for no time."""
+        """Reconcile one region; return the seconds until the next reconcile, None if not needed."""
         if not self._leading():
             return None
         async with self._locks.hold(key.service_key):
@@ -438,7 +438,7 @@ class RegionsController:
                         await self._write_pool_service(key[0], write)
 
     async def _write_regions(self, service: SourceService, wanted: dict[str, RegionPool | None]) -> list[str]:
-        """Write several regions of one Service, a few at a time; return what is being waited for."""
+        """Write several regions of one Service, a few at a time; return the pending condition."""
         gate = asyncio.Semaphore(_CONCURRENCY)
 
         async def write(name: str, pool: RegionPool | None) -> str:
@@ -452,7 +452,7 @@ class RegionsController:
         return [result for result in results if isinstance(result, str) and result]
 
     async def _write_region(self, service: SourceService, pool_name: str, pool: RegionPool | None) -> str:
-        """Write one region; ``pool`` None means that it is not wanted. Return what is being waited for."""
+        """Write one region; ``pool`` None means that it is not wanted. Return the pending condition."""
         inventory = self.inventory
         key = RegionKey(*service.key, pool_name)
         names = pool_service_names(key.service, pool_name, service.spec.load_balancer_class or "")
@@ -541,7 +541,7 @@ class RegionsController:
         return plan.again_s
 
     def _access_view(self, service: SourceService) -> AccessView:
-        """Gather what the decision depends on."""
+        """Gather the input of the decision."""
         regions = tuple(self.inventory.pool_services_of(service.key))
         present = {region.pool for region, _ in regions}
         wanted = wanted_pools(service, self.inventory.pools.values(), present) if service.managed else SelectedPools({})
@@ -555,7 +555,7 @@ class RegionsController:
         return AccessView(service, wanted, regions, conflicts)
 
     async def _write_access(self, service: SourceService, plan: AccessPlan) -> None:
-        """Write the steps, each on the version that the one before has answered: lists are replaced as a whole."""
+        """Write the steps, each on top of the version returned by the previous one: lists are replaced as a whole."""
         for step in plan.steps:
             if not self._leading():
                 return
@@ -575,7 +575,7 @@ class RegionsController:
     # --- nodes that several pools claim -----------------------------------------------------------------------------
 
     def warn_of_conflicts(self) -> None:
-        """Emit a Warning for each conflict that is new, and resolve those of conflicts that have ended."""
+        """Emit a Warning for each new conflict, and resolve the Warnings of ended conflicts."""
         if not self._leading():
             return
         conflicts = self.inventory.membership.conflicts()

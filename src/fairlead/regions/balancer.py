@@ -101,7 +101,7 @@ class Balancer:
             return await self._finalization.finalize(key, pool_service)
         self._finalization.forget(key)
         if not pool_service.held_by(FINALIZER_LOAD_BALANCER):
-            # Held first: from here on nothing of it can be forgotten. The change enqueues the key.
+            # The finalizer comes first, so that no later object is leaked. The change enqueues the key.
             await self._hold(pool_service)
             return None
         with self._not_read.warn_on(pool_service, NOT_READ, NotRead, source="load balancer"):
@@ -133,7 +133,7 @@ class Balancer:
             return
 
     async def _publish(self, view: PoolServiceView) -> Refused | None:
-        """Write what differs; return why the PoolService cannot be served."""
+        """Write the differences; return why the PoolService cannot be served."""
         present = view.present.load_balancer
         if view.occupied:
             name = load_balancer_name(view.pool_service.metadata.name)
@@ -171,7 +171,7 @@ class Balancer:
 
 
 def _is_ours(_published: KubeObject) -> bool:
-    """Return whether an object of the caches is ours: they hold only what carries our labels."""
+    """Return whether a cached object is ours; the caches hold only objects with our labels."""
     return True
 
 
@@ -199,7 +199,7 @@ class BalancerWatch:
         return {"tcploadbalancers": self.load_balancers, "endpointslices (ours)": self.slices}
 
     def keys(self) -> list[ObjectKey]:
-        """Return every PoolService that there is, and every one that some load balancer was made for."""
+        """Return every PoolService that exists, and every one for which a load balancer was created."""
         keys = {pool_service.key for pool_service in self._inventory.pool_services.values()}
         keys |= {_origin(load_balancer) for load_balancer in self.load_balancers.values()}
         return sorted(keys)
@@ -312,7 +312,7 @@ class PoolServiceView(msgspec.Struct, frozen=True):
 
 
 def read_view(inventory: RegionsInventory, publisher: Publisher, pool_service: PoolService) -> PoolServiceView:
-    """Gather what the decision about a PoolService depends on."""
+    """Gather the input of the decision about a PoolService."""
     present = read_present(publisher, pool_service.key)
     load_balancer = present.load_balancer
     pool = inventory.pool(pool_service.spec.nodepool_name)
@@ -326,12 +326,12 @@ def read_view(inventory: RegionsInventory, publisher: Publisher, pool_service: P
 
 
 def read_present(publisher: Publisher, key: tuple[str, str]) -> Present:
-    """Return what is published under the name of a PoolService's TCPLoadBalancer."""
+    """Return the objects published under the name of a PoolService's TCPLoadBalancer."""
     return publisher.present(key[0], load_balancer_name(key[1]))
 
 
 def _backends(inventory: RegionsInventory, pool_service: PoolService, present: Present) -> Backends:
-    """Return the backends in the PoolService, or in the cluster when they are too many for an annotation."""
+    """Return the backends in the PoolService, or in the cluster if they do not fit into an annotation."""
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS)) or Backends()
     region = region_of(pool_service)
     if not backends.truncated or region is None:

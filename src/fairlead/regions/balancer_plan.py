@@ -57,7 +57,7 @@ from fairlead.translate.endpoints import EndpointState
 
 
 class _Part(NamedTuple):
-    """One slice: what its name ends with, and what is in it."""
+    """One slice: the suffix of its name, and its content."""
 
     rest: str
     address_type: str
@@ -180,7 +180,7 @@ def requested_address(service: Service, pool: str) -> str:
 
 
 def _of_pool(service: Service, pool: str) -> Service:
-    """Return the Service as it is for one pool: with the addresses and the names that are requested there."""
+    """Return the Service for one pool, with the addresses and names that are requested there."""
     annotations = {
         **(service.metadata.annotations or {}),
         ANNOTATION_REQUESTED_ADDRESS: requested_address(service, pool),
@@ -269,7 +269,7 @@ def load_balancer_name(pool_service_name: str) -> str:
 
 
 def pool_service_origin(pool_service: PoolService) -> dict[str, str]:
-    """Return the labels of everything that is made for a PoolService."""
+    """Return the labels of all objects that are created for a PoolService."""
     namespace, name = pool_service.key
     return origin_labels(kind=POOL_SERVICES.kind, namespace=namespace, name=name)
 
@@ -296,7 +296,7 @@ def build_status(
         if condition.type not in SUMMARIES
     }
     if source is not None and load_balancer is not None and not load_balancer.is_observed:
-        # What the hub says is about the spec before this one.
+        # The hub's status is about the previous spec.
         by_type.pop(ConditionType.PROGRAMMED, None)
     if ConditionType.PROGRAMMED not in by_type:
         by_type[ConditionType.PROGRAMMED] = _condition(

@@ -92,7 +92,7 @@ class RegionsInventory:
 
     @property
     def problem(self) -> str:
-        """Return why the view may be older than the cluster's state; empty when all is well."""
+        """Return why the view may be older than the cluster's state; empty if it is current."""
         return "; ".join(cache.problem for cache in self.caches.values() if cache.problem)
 
     def pool(self, name: str) -> RegionPool | None:
@@ -169,7 +169,7 @@ class RegionsInventory:
             cache.check_read("", name)
 
     def uses_nodes(self, service: SourceService, published: Backends | None = None) -> bool:
-        """Say whether nodes may be its backends: always for another class, for ours only where nodes are asked for.
+        """Return whether nodes may be backends: always for another class, for ours only if nodes are requested.
 
         While the class cannot be read, they may unless ``published`` has none.
         """
@@ -283,7 +283,7 @@ def service_of_slice(endpoint_slice: EndpointSlice) -> ServiceKey:
 
 
 def compact_slice(raw: EndpointSlice) -> EndpointSlice:
-    """Keep of a slice what regions read."""
+    """Reduce a slice to the fields that regions read."""
     endpoints = [
         Endpoint(
             addresses=endpoint.addresses[:1],
@@ -298,7 +298,7 @@ def compact_slice(raw: EndpointSlice) -> EndpointSlice:
 
 
 def compact_node(raw: Node) -> Node:
-    """Keep of a node what regions read: heartbeats change nothing of it."""
+    """Reduce a node to the fields that regions read, so that heartbeats change nothing."""
     meta = _compact_meta(raw.metadata, raw.metadata.labels)
     return Node(metadata=meta, spec=raw.spec, status=node_status(raw.status))
 

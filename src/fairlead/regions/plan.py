@@ -1,4 +1,4 @@
-"""The plans of regions: the writes for one PoolService, and what its Service shows of all of them.
+"""The plans of regions: the writes for one PoolService, and the status of its Service.
 
     nothing there under any of its names     create
     there, of this class                     update what differs; renewTime moves only when content does
@@ -58,7 +58,7 @@ NODE_POOL_KIND = "NodePool"
 
 
 class RegionView(msgspec.Struct, frozen=True):
-    """All that one decision depends on.
+    """The input of one decision.
 
     ``present`` are the PoolServices of this pair, ours, by any name. ``name_conflicts`` are the objects that have one
     of its names and are not of this pair. ``pool`` is None when it is not wanted, or no longer. ``frozen`` says why
@@ -269,7 +269,7 @@ BAD_SELECTOR = "InvalidSelector"
 
 
 class SelectedPools(msgspec.Struct, frozen=True):
-    """The pools that a Service selects, by name. ``problem`` and ``sentence`` say what is wrong, for its author."""
+    """The pools that a Service selects, by name. ``problem`` and ``sentence`` describe an error for its author."""
 
     pools: Mapping[str, RegionPool]
     problem: str = ""
@@ -403,7 +403,7 @@ class AccessPlan(msgspec.Struct, frozen=True):
 
 
 def plan_access(view: AccessView, *, now: datetime) -> AccessPlan:
-    """Plan what a Service shows."""
+    """Plan the addresses and conditions of a Service."""
     service = view.service
     active = service.managed and not service.deleting
     shown, again_s = _access_plan_shown(view, now) if active else ([], None)
@@ -471,7 +471,7 @@ def _access_plan_shown(view: AccessView, now: datetime) -> tuple[list[tuple[str,
 
 
 def _has_backends(pool_service: PoolService) -> bool:
-    """Return whether a region can answer; what cannot be read counts as able, since nothing says otherwise."""
+    """Return whether a region has backends; a region with unreadable backends counts."""
     if not pool_service.status.load_balancer.ingress:
         return True
     backends = decode_backends(pool_service.annotation(ANNOTATION_BACKENDS))
@@ -576,7 +576,7 @@ def annotations_step(
 
 
 def _changes(wanted: Mapping[str, str], present: Mapping[str, str]) -> dict[str, str | None]:
-    """Return what to set, and with None what to take away; keys that are not ours are not in it."""
+    """Return the keys to set, and those to remove with the value None; only our own keys."""
     changes: dict[str, str | None] = {key: value for key, value in wanted.items() if present.get(key) != value}
     for key in present:
         if (key.startswith(AGGREGATED_PREFIX) or key == ANNOTATION_ACCESS_POINTS) and key not in wanted:
@@ -593,7 +593,7 @@ WELL = "AllRegions"
 
 
 class AccessView(msgspec.Struct, frozen=True):
-    """All that the decision depends on. ``regions`` are the PoolServices of the Service that are ours.
+    """The input of the decision. ``regions`` are our PoolServices of the Service.
 
     ``conflicts`` are wanted pools for which a PoolService that is not ours has the name, with that name.
     """
@@ -605,7 +605,7 @@ class AccessView(msgspec.Struct, frozen=True):
 
 
 def describe_regions(view: AccessView) -> tuple[bool, str, str]:
-    """Return (whether all regions are well, reason, message) for the condition."""
+    """Return (whether all regions are healthy, reason, message) for the condition."""
     if view.wanted.problem:
         return (False, view.wanted.problem, view.wanted.sentence)
     failing = [

@@ -58,7 +58,7 @@ from fairlead.translate.endpoints import EndpointState, in_service, state_of
 #: (namespace, name) of a Service.
 ServiceKey = tuple[str, str]
 
-#: A PoolService may carry 256 KiB of annotations, and the backends want their share.
+#: A PoolService may carry 256 KiB of annotations, which includes the backends.
 DOCUMENT_LIMIT_BYTES = 96 * 1024
 _OUR_ANNOTATIONS = frozenset({LAST_APPLIED, ANNOTATION_ACCESS_POINTS, ANNOTATION_ADDRESS})
 _INSIDE_ONLY = ("clusterIP", "clusterIPs")
@@ -228,7 +228,7 @@ def _hashed(plain: str, identity: tuple[str, ...]) -> str:
 
 
 def is_ours(pool_service: KubeObject) -> bool:
-    """Return whether layer 1 made it, and may change it."""
+    """Return whether layer 1 created the object, and may change it."""
     return pool_service.label(LABEL_POOL_SERVICE_MANAGED_BY) == POOL_SERVICE_MANAGED_BY
 
 
@@ -349,7 +349,7 @@ class Backends(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
     @property
     def node_names(self) -> frozenset[str]:
-        """Return the nodes that are backends, or have some."""
+        """Return the nodes that are backends, or run some."""
         names = {backend.node for group in self.groups for backend in group.endpoints if backend.node}
         return frozenset(names | {node.name for node in self.nodes or ()})
 
@@ -479,7 +479,7 @@ class RegionPool(msgspec.Struct, frozen=True):
     deleting: bool = False
 
     def claims(self, labels: Mapping[str, str]) -> bool:
-        """Return whether a node with ``labels`` is one of this pool's."""
+        """Return whether a node with ``labels`` belongs to this pool."""
         if self.node_selector is None:
             return labels.get(LABEL_OPENYURT_NODEPOOL) == self.name
         return bool(self.node_selector) and all(labels.get(key) == value for key, value in self.node_selector.items())
@@ -533,7 +533,7 @@ class Membership:
         return claims.owner if claims is not None else ""
 
     def knows(self, node: str) -> bool:
-        """Return whether there is such a node."""
+        """Return whether the node exists."""
         return node in self._claims
 
     def nodes_of(self, pool: str) -> frozenset[str]:

@@ -73,7 +73,7 @@ def watched(
 
 
 async def end(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel ``tasks`` and return when all are over, however they end."""
+    """Cancel ``tasks`` and return when all have ended, in any way."""
     running = {task for task in tasks if task is not None}
     for task in running:
         task.cancel()
@@ -93,14 +93,14 @@ async def first_done(*coroutines: Coroutine[Any, Any, object]) -> None:
 
 
 async def all_done(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what ``coroutines`` return, in their order; the first failure is raised once all are over."""
+    """Return the results of ``coroutines``, in order; the first failure is raised once all have ended."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     await asyncio.gather(*tasks, return_exceptions=True)
     return [task.result() for task in tasks]
 
 
 async def close_all(closing: Mapping[str, Callable[[], Awaitable[object]]]) -> None:
-    """Await all of ``closing``, by name; a failure of one is logged, and keeps none of the others from its end."""
+    """Await all of ``closing``, by name; a failure is logged and does not stop the others."""
     results = await asyncio.gather(*(_awaited(close) for close in closing.values()), return_exceptions=True)
     for name, result in zip(closing, results, strict=True):
         if isinstance(result, Exception):
@@ -224,7 +224,7 @@ class Supervisor:
         self.stop()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # That a connection cannot be accepted asyncio reports a hundred times a second, with a traceback.
+        # asyncio reports failed accepts a hundred times a second, each with a traceback.
         if not no_more_files(context.get("exception")):
             loop.default_exception_handler(context)
         elif (now_s := self._clock.monotonic()) >= self._next_s:
@@ -240,7 +240,7 @@ class Supervisor:
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            # The first one is raised to the caller, which reports it in one sentence; the log need not, too.
+            # The first error is raised to the caller, which reports it; no log line is needed.
             reported_later = isinstance(error, FairleadError) and self._error is None
             log = self._log.debug if reported_later else self._log.error
             log("task failed", task=task.get_name(), error=str(error))

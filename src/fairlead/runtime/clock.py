@@ -1,7 +1,7 @@
 """The clock: the only module that reads the time or sleeps.
 
 In: nothing. Out: monotonic seconds (for durations and deadlines), aware UTC time (for what users read), sleep.
-Never: a duration computed from wall-clock time; that one jumps.
+Never: a duration computed from wall-clock time, which jumps.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ class VirtualClock:
 
     @property
     def sleepers(self) -> int:
-        """Return how many tasks wait on this clock."""
+        """Return the number of tasks that wait on this clock."""
         return sum(1 for _, _, woken in self._sleepers if not woken.done())
 
     async def advance(self, seconds: float) -> None:
-        """Move time forward, waking everybody whose time has come, in order."""
+        """Move time forward, waking the sleepers that are due, in order."""
         target_s = self._elapsed_s + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= target_s:

@@ -25,7 +25,7 @@ from fairlead.errors import BadConfiguration, Retry
 _LONGEST_OUTPUT = 64 << 20
 #: Seconds in which the pipes of a program that was killed are read to their end.
 _KILLED_S = 2.0
-#: Longest time for a program of the network.
+#: The time limit of a network program.
 _NETWORK_S = 30.0
 _PACKAGES = {"ip": "iproute2", "nft": "nftables"}
 
@@ -80,7 +80,7 @@ async def run_command(
 async def run_network_program(program: str, *arguments: str, text: str = "", ignored: Collection[str] = ()) -> bytes:
     """Run ``ip``, ``nft`` or ``conntrack`` to the end with ``text`` as input; return the output.
 
-    Errors that contain one of ``ignored`` are none.
+    Errors that contain one of ``ignored`` are ignored.
 
     Raises:
         BadConfiguration: the program is missing, or this process lacks NET_ADMIN.
@@ -147,7 +147,7 @@ class Running(msgspec.Struct, frozen=True):
     start_time: int
 
     def alive(self) -> bool:
-        """Return whether this very process still runs."""
+        """Return whether this process still runs."""
         return _start_time(self.pid) == self.start_time
 
 
@@ -182,7 +182,7 @@ def running_as(pid: int) -> Running | None:
 
 
 async def start_detached(directory: Path, command: list[str], *, pid_file: str, log: str) -> Running | None:
-    """Start a process that lives on when we die; its output is appended to the file ``log`` in ``directory``.
+    """Start a process that survives our exit; its output is appended to the file ``log`` in ``directory``.
 
     None means that it has ended already.
     """

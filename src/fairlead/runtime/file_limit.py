@@ -6,17 +6,17 @@ import errno
 import resource
 import sys
 
-#: What is wrong, and the next step, to end a sentence.
+#: The error and the next step, as the end of a sentence.
 NO_MORE_FILES = "this process has reached its limit of open files; raise it (ulimit -n, or LimitNOFILE in the unit)"
 
 #: With fewer a hub runs out of them: files of its own, its API, Envoy's streams, one for each watch.
 _FEW = 512
-#: More than any process of ours needs.
+#: More than any Fairlead process needs.
 _ENOUGH = 65_536
 
 
 def raise_file_limit() -> None:
-    """Take as many open files as this process may have, up to what is enough.
+    """Raise the limit of open files to the permitted maximum, up to a sufficient number.
 
     A container runtime may give a process 1,024 at first, and lets it take hundreds of thousands.
     """

@@ -27,14 +27,14 @@ _SECRET_TEXT = re.compile(
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace what looks like a secret, by the name of its key or by its own look (structlog processor)."""
+    """Replace values that look like a secret, by key name or by content (structlog processor)."""
     for key, value in event.items():
         event[key] = redacted(key, value)
     return event
 
 
 def as_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape what would act on a terminal or begin a line, wherever a text comes from (structlog processor).
+    """Escape terminal control characters and line breaks in all texts (structlog processor).
 
     A traceback keeps its lines.
     """
@@ -46,7 +46,7 @@ def as_one_line(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def redacted(key: object, value: object) -> object:
-    """Return a value without what looks like a secret, by the name of its key or by its own look."""
+    """Return a value without parts that look like a secret, by key name or by content."""
     match value:
         case str() | bytes() | Mapping() | list() | tuple() if _SECRET_KEY.search(str(key)):
             return REDACTED

@@ -27,7 +27,7 @@ from fairlead.runtime.telemetry import Telemetry
 K = TypeVar("K", bound=Hashable)
 
 BUG_RETRY_S = 30.0
-#: What was refused may be accepted later, for a reason that no watch shows: a policy, a webhook, a proxy, a quota.
+#: A rejected write may be accepted later for a reason that no watch shows: a policy, a webhook, a proxy, a quota.
 REFUSED_RETRY_S = 300.0
 
 
@@ -86,7 +86,7 @@ class _Loop(Generic[K]):
             again_s = await self._reconcile(key)
         except (Retry, NotFound) as error:
             self._queue.retry(key, after_s=error.after_s if isinstance(error, Retry) else None)
-            # The first failures of a key are everyday life (a conflict, a restart); a row of them is news.
+            # The first failures of a key are normal (a conflict, a restart); repeated ones are warnings.
             level = self._log.warning if self._queue.failures(key) >= 5 else self._log.info
             level("retry", key=_text(key), reason=error.reason, sentence=error.sentence, detail=error.detail)
             return "retry"

@@ -54,7 +54,7 @@ def doubled_s(failures: int, *, base_s: float, limit_s: float) -> float:
 
 
 class _KeyRest(NamedTuple):
-    """How long a key rests after its last run, and how much it had computed by then that is not made up for."""
+    """How long a key rests after its last run, and its computing time that is not yet compensated."""
 
     until_s: float
     computed_s: float
@@ -91,12 +91,12 @@ class KeyedQueue(Generic[K]):
         self._closed = False
 
     def __len__(self) -> int:
-        """Return how many keys could be handed out now."""
+        """Return the number of keys that could be handed out now."""
         return len(self._ready)
 
     @property
     def processing(self) -> int:
-        """Return how many keys are being worked on."""
+        """Return the number of keys in progress."""
         return len(self._processing)
 
     def is_pending(self, key: K) -> bool:
@@ -132,13 +132,13 @@ class KeyedQueue(Generic[K]):
         self.add_after(key, max(backoff_s(failures, limit_s=limit_s), after_s or 0.0))
 
     def retry_now(self) -> None:
-        """Have every key that waits after a failure run as soon as possible: what made them fail may be over."""
+        """Run every key that waits after a failure as soon as possible: the cause may be gone."""
         for key in [key for key in self._due if key in self._failures]:
             del self._due[key]
             self.add(key)
 
     def failures(self, key: K) -> int:
-        """Return how often this key was retried since it was last forgotten."""
+        """Return the number of retries of this key since it was last forgotten."""
         return self._failures.get(key, 0)
 
     def forget(self, key: K) -> None:
@@ -178,7 +178,7 @@ class KeyedQueue(Generic[K]):
             self._rests[key] = rest._replace(computed_s=rest.computed_s + computed_s)
 
     def close(self) -> None:
-        """Hand out nothing more; every caller that waits in ``get`` gets QueueClosed."""
+        """Stop handing out keys; every caller that waits in ``get`` gets QueueClosed."""
         self._closed = True
         if self._pump:
             self._pump.cancel()

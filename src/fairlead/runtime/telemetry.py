@@ -24,7 +24,7 @@ from fairlead.model.in_words import host_port
 from fairlead.runtime.background import TASK_FAILURES
 from fairlead.runtime.tls import is_loopback, is_this_machine
 
-#: Streams end at once; what does not end by then is cut.
+#: Streams end at once; connections that do not end in time are closed.
 _SHUTDOWN_S = 1.0
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -192,7 +192,7 @@ class BoundedConnections:
         return _Bounded(self.protocols(), self)
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """Count a connection; where there are too many, end the one that has had no request for longest."""
+        """Count a connection; if there are too many, close the one that has been idle for longest."""
         if len(self._open) >= _most():
             oldest = next(iter(self._idle), transport)
             self.closed(oldest)
@@ -203,13 +203,13 @@ class BoundedConnections:
         self._wait(transport, FIRST_S)
 
     def closed(self, transport: asyncio.Transport) -> None:
-        """Count a connection no more."""
+        """Stop counting a connection."""
         self._open.discard(transport)
         if (ends := self._idle.pop(transport, None)) is not None:
             ends.cancel()
 
     def handling(self) -> Middleware:
-        """Return the middleware that says which connections have a request under way."""
+        """Return the middleware that tracks which connections have a request in progress."""
 
         @web.middleware
         async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -1,4 +1,4 @@
-"""Serve the embedded API in this process, or in a process of its own: what a tenant does there stalls the API alone.
+"""Serve the embedded API in this process, or in its own process, where a tenant's load stalls only the API.
 
     start ─► its first line on stdout ─► served ─┬─ it dies: started again, at the same port
                                                  ├─ we stop: its stdin ends, it answers what is under way and ends
@@ -63,7 +63,7 @@ async def running_api(
     path = data_dir / KUBECONFIG
     try:
         make_private(data_dir)
-        # The port that was asked for is the one that the kubeconfig names, and clients come back to after a restart.
+        # The requested port is the one in the kubeconfig, to which clients reconnect after a restart.
         server = ApiServer(
             None if memory else data_dir,
             host=host,
@@ -146,7 +146,7 @@ class ApiProcess:
         """Start it, and wait until it serves.
 
         Raises:
-            BadConfiguration: it says that it cannot work like this.
+            BadConfiguration: the process reports an invalid configuration.
             Unreachable: it has ended, or does not serve in time.
         """
         try:
@@ -163,7 +163,7 @@ class ApiProcess:
         await self._end()
 
     async def run(self) -> None:
-        """Start it again whenever it has ended, until cancelled."""
+        """Restart the process whenever it ends, until cancelled."""
         clock, failures = asyncio.get_running_loop().time, 0
         while True:
             started_s = clock()
@@ -204,7 +204,7 @@ class ApiProcess:
         self._serves = True
         self._pass_on(b"")
         self.kubeconfig = Path(line.decode().strip())
-        # The port that it got is the one that its clients come back to.
+        # Clients reconnect to the assigned port.
         self._port = _port_of(self.kubeconfig) or self._port
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:

@@ -125,7 +125,7 @@ def spawn_beside(
 
 
 async def check_sign_in(cluster: Cluster, lists: tuple[str, str]) -> None:
-    """Ask the API once, as who we are; ``lists`` is a kind (group, plural) that the controller lists.
+    """Ask the API once with our credentials; ``lists`` is a kind (group, plural) that the controller lists.
 
     Raises:
         FairleadError: it is not reached, or does not know us.
@@ -146,7 +146,7 @@ class CapiSettings(ControllerOptions, frozen=True, kw_only=True):
     hub_kubeconfig: Path | None = None
 
     def config(self, claim: Claim | None = None) -> CapiConfig:
-        """Return the settings of the controller; ``BadConfiguration`` says what is wrong with them."""
+        """Return the settings of the controller; raise ``BadConfiguration`` if they are invalid."""
         return self.replica(CapiConfig(identity=""), claim)
 
 
@@ -163,7 +163,7 @@ async def run_capi(settings: CapiSettings) -> None:
 
 
 async def free_all(settings: CapiSettings) -> list[str]:
-    """Remove what the controller put on machines; return what was released, one line each."""
+    """Remove the controller's marks from machines; return the released objects, one line each."""
     async with (
         Cluster.from_kubeconfig(
             settings.kubeconfig, context=settings.context, name=_CLUSTER, policy=FIRST_CALLS
@@ -199,7 +199,7 @@ class RegionsSettings(ControllerOptions, frozen=True, kw_only=True):
     balancer: bool = True
 
     def config(self, claim: Claim | None = None) -> RegionsConfig:
-        """Return the settings of regions; ``BadConfiguration`` says what is wrong with them."""
+        """Return the settings of regions; raise ``BadConfiguration`` if they are invalid."""
         return self.replica(RegionsConfig(identity="", balancer=self.balancer), claim)
 
 

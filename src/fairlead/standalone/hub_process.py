@@ -248,7 +248,7 @@ async def _run(
         pages = StatusServer(*settings.metrics, registry, not_ready, page.add_to, traffic.refresh)
         supervisor.spawn("pages", pages.run)
     supervisor.spawn("hub", hub.run)
-    # What serves nothing itself starts again when it fails: the hub continues.
+    # A task that serves no traffic is restarted when it fails: the hub continues.
     supervisor.spawn("proxy report", published(reporter.run), restart=True)
     supervisor.spawn("replicas", published(replicas.run), restart=True)
     if endpoint is not None:
@@ -270,7 +270,7 @@ async def _run(
 
 
 def _usage_name(settings: HubSettings, identity: str) -> str:
-    """Return whose usage it is: of the Envoys of one machine, or of all proxies of a hub in a cluster."""
+    """Return the owner of the usage: the Envoys of one machine, or all proxies of a hub in a cluster."""
     name = settings.region or "hub" if settings.deployment else replica_key(identity)
     return fit(re.sub(r"[._]", "-", name.lower()), identity=(name,))
 
@@ -482,7 +482,7 @@ class PortOwner(NamedTuple):
 
 
 def owner_of(place: str) -> PortOwner | None:
-    """Return the process that listens at ``address:port``; None without one, or when we may not see it."""
+    """Return the process that listens at ``address:port``; None if there is none, or it is not visible to us."""
     address, _, port = place.rpartition(":")
     address = address.strip("[]")
     any_address, tables = ("::", ("tcp6", "udp6")) if ":" in address else ("0.0.0.0", ("tcp", "udp"))
@@ -535,7 +535,7 @@ async def watch_ports(refusals: Callable[[], Sequence[str]], *, clock: Clock) ->
 
 
 def _hex(address: str) -> str:
-    """Write an address as the tables do: every four bytes in the machine's own order."""
+    """Format an address as in the tables: every four bytes in native byte order."""
     packed = ip_address(address).packed
     parts = (packed[start : start + 4] for start in range(0, len(packed), 4))
     return "".join(f"{int.from_bytes(part, sys.byteorder):08X}" for part in parts)
@@ -684,7 +684,7 @@ def make_page(
             *_routes(inventory),
             Members(inventory, now),
             SetServices(inventory),
-            # Certificates end without a change of their object.
+            # Certificates expire without a change of their object.
             Objects(
                 "certificate",
                 inventory.managed,
@@ -718,7 +718,7 @@ def make_page(
         return wire_time(clock.now() - timedelta(seconds=seconds)) if seconds is not None else ""
 
     async def explain(key: LoadBalancerKey, only: RouteKey | None) -> Detail | None:
-        # The hub's own proxies report by themselves: this asks no other machine.
+        # The hub's own proxies report on their own: no other machine is asked.
         failing = unhealthy(key)
         registered = {
             (listener, address): target_status_of(

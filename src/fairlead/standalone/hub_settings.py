@@ -69,7 +69,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     deployment: bool = False
     address_pool: str = ""
     region: str = ""
-    #: Where members' names are made; empty: nowhere.
+    #: The domain of generated names; empty: none.
     domain: str = ""
     metrics: tuple[str, int] | None = None
     stop_proxy: bool = False
@@ -77,7 +77,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     machines: tuple[str, int] | None = None
     #: This machine announces the addresses of its load balancers.
     announce: bool = False
-    #: How many ports a Tenant may have on the proxies that does not say; 0: any number.
+    #: The port quota of Tenants that set none; 0: any number.
     tenant_ports: int = DEFAULT_TENANT_PORTS
     #: Worker threads of each local Envoy; 0 means one for each core, two at the most.
     envoy_concurrency: int = 0
@@ -89,7 +89,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     proxy_replicas: int = 2
 
     def check(self) -> None:
-        """Raise ``BadConfiguration`` for what cannot work, before anything is started."""
+        """Raise ``BadConfiguration`` for invalid settings, before anything is started."""
         pool = self.pool()
         if self.machines is not None:
             check_machines(*self.machines, deployment=self.deployment)
@@ -111,7 +111,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Return the address pool, None without one.
 
         Raises:
-            BadConfiguration: the sentence says what is wrong with it.
+            BadConfiguration: the pool is invalid.
         """
         if not self.address_pool:
             return None
@@ -127,7 +127,7 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_machines(host: str, port: int, *, deployment: bool) -> None:
-    """Refuse an address for proxy machines at which this process cannot listen, or not with its two ports."""
+    """Reject an address for proxy machines if this process cannot listen there on both ports."""
     if deployment:
         raise BadConfiguration("--machines: proxy machines need a hub with --envoy local; remove one of both options")
     if not 0 < port < 65_535:
@@ -152,7 +152,7 @@ def check_machines(host: str, port: int, *, deployment: bool) -> None:
 
 
 def check_announcing(pool: AddressRanges | None, *, deployment: bool) -> None:
-    """Refuse to announce what no other machine reaches, and on a machine where that cannot work."""
+    """Reject announcing addresses that no other machine can reach, or from a machine that cannot announce."""
     # Imported here: a hub that announces nothing does not need the machine.
     from fairlead.machine.checks import check_machine
     from fairlead.standalone.own_machine import own_name
@@ -198,7 +198,7 @@ _ANYWHERE: tuple[tuple[Sequence[str], Sequence[AnyResource]], ...] = (
     (("patch",), (TENANTS, BACKEND_GROUPS, HOSTNAMES, DNS_ZONES, LEASES)),
     # What members import of others in their cluster set.
     (("create", "patch", "delete"), (BACKEND_RECORDS, IMPORTED_SERVICES, ENDPOINT_SLICES)),
-    # Those that a schedule begins.
+    # Drills that a schedule begins.
     (("create", "delete"), (DRILLS,)),
     (_APPLY, (NAMESPACES, ROLES, ROLE_BINDINGS, CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS)),
 )
