@@ -49,7 +49,7 @@ from fairlead.api.names import (
     SYSTEM_NAMESPACE,
     did_you_mean,
 )
-from fairlead.api.times import parsed_time
+from fairlead.api.times import parsed_time, seconds_from_duration
 from fairlead.cli.hub_reader import NO_KINDS, check_kinds, connect_hub, read_machines, take_snapshot
 from fairlead.cli.options import HubApi
 from fairlead.cli.output import VerbAnswer
@@ -335,7 +335,24 @@ def _notes(lb: Previewed) -> Iterator[str]:
         yield f"{lb.more_held} more changes are held"
     if (draining := lb.draining) is not None:
         text = f"{counted(draining.targets, 'target')} with {counted(draining.connections, 'connection')}"
-        yield f"{text} are draining, the oldest since {draining.since}"
+        yield f"{text} are draining, the oldest since {draining.since}{_drain_mode(lb)}"
+
+
+def _drain_mode(lb: Previewed) -> str:
+    """Return how the connections of draining targets end; empty where their Services differ, or nothing is known."""
+    desired = lb.translation.desired if lb.translation is not None else None
+    if desired is None:
+        return ""
+    spec = desired.spec
+    modes = {(spec.drain_s, spec.drain_reset)} if spec.drain_s is not None else set[tuple[float, bool]]()
+    for backend in spec.l7.backends if spec.l7 is not None else ():
+        if backend.drain:
+            modes.add((seconds_from_duration(backend.drain), backend.drain_close == "reset"))
+    if len(modes) != 1:
+        return ""
+    ((seconds, reset),) = modes
+    how = "reset" if reset else "closed gracefully"
+    return f"; connections of each are {how} {seconds:g} s after it began"
 
 
 def lines_of(row: Explained, *, now: datetime) -> list[str]:

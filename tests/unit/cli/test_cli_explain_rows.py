@@ -8,6 +8,7 @@ from cli_builders import NOW, SINCE, lb, previewed, record, rows
 
 from fairlead.api.httploadbalancer import RefusedPartStatus
 from fairlead.api.meta import WireCondition
+from fairlead.api.tcploadbalancer import DrainingTargets
 from fairlead.cli.explain import Explained, explained, lines_of
 from fairlead.model.change import Action, Held, Reason, TargetChange
 from fairlead.model.observed import NAMED, Observed, ObservedTarget
@@ -43,6 +44,20 @@ def test_the_hubs_own_load_balancers_have_no_records() -> None:
     result: Explained = explained(shown, now=NOW, leading=True)
     assert [(row.state, row.waits_for) for row in result.backends] == [("Served", []), ("Draining", [])]
     assert result.notes == []
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize(("reset", "how"), [(False, "closed gracefully"), (True, "reset")])
+def test_a_drain_says_how_its_connections_end(reset: bool, how: str) -> None:
+    desired = lb(target("1", draining=True))
+    desired = msgspec.structs.replace(
+        desired, spec=msgspec.structs.replace(desired.spec, drain_s=30.0, drain_reset=reset)
+    )
+    shown = previewed(desired, None, served=True)
+    shown = msgspec.structs.replace(shown, draining=DrainingTargets(1, 3, "2026-01-01T00:00:00Z"))
+    (note,) = explained(shown, now=NOW, leading=True).notes
+    assert "1 target with 3 connections" in note
+    assert f"{how} 30 s after it began" in note
 
 
 @pytest.mark.req("X-1")

@@ -229,6 +229,21 @@ async def test_a_kernel_that_does_not_answer_leaves_the_last_count(proxies: Prox
     await proxies.look(1.0)
     proxies.failing, proxies.open = failing, Counter({ANOTHER: 1})
     await proxies.look(10.0)
-    assert {key: shown.connections for key, shown in proxies.drains.figures().items()} == {
-        OTHER: 2 if failing == "count" else 1
-    }
+    assert {key: shown.connections for key, shown in proxies.drains.figures().items()} == (
+        {OTHER: 2} if failing == "count" else {HTTP: 3, OTHER: 1}
+    )
+
+
+@pytest.mark.req("F-4")
+@pytest.mark.parametrize("reset", [False, True])
+async def test_connections_that_could_not_be_closed_are_closed_later(proxies: Proxies, reset: bool) -> None:
+    proxies.drain(place(HTTP, "a"), 10.0, reset=reset)
+    proxies.failing = "close"
+    for at_s in (10.0, 11.0, 12.9):
+        await proxies.look(at_s)
+        assert proxies.drains.figures()[HTTP].targets == 1
+    proxies.failing = ""
+    await proxies.look(12.9)
+    assert not proxies.closed, "the next attempt is two seconds after the second one"
+    await proxies.look(13.0)
+    assert (proxies.closed, bool(proxies.reset)) == ([TARGET], reset)

@@ -46,6 +46,7 @@ from fairlead.model.observed import DrainFigures
 from fairlead.providers.envoy.clusters import DRAIN_MARK, is_dns_name
 from fairlead.providers.envoy.resources import DrainLimit, EncodedResource, Schema, fields_of, load_balancer_of
 from fairlead.runtime.background import watched
+from fairlead.runtime.queue import doubled_s
 
 log = structlog.get_logger(__name__)
 
@@ -71,6 +72,8 @@ _NET_ADMIN = 12
 _COUNT_S = 1.0
 #: How long both ends have to answer the end of a connection before it is aborted.
 _ANSWER_S = 5.0
+#: The longest time between two attempts to close connections that could not be closed.
+_AGAIN_S = 60.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PIDFD_GETFD = 438
 #: AF_UNSPEC, as a sockaddr.
@@ -283,6 +286,8 @@ class _Drain(msgspec.Struct):
     connections: int = 0
     #: Why they could not be counted or closed; ``connections`` is then the number that was counted last.
     problem: str = ""
+    #: How often closing them has failed.
+    failures: int = 0
 
 
 #: The name of a cluster, and its connections to one of its targets.
@@ -412,9 +417,13 @@ class Drains(Collector):
             drain.problem = problem
             if place[1] in closing and number and not problem:
                 log.info("closed connections after the drain time", target=target, connections=number)
-            ended = place in over and (drain.reset or drain.closed_once or not over[place])
-            ended = ended or (not number and (place in over or drain.closed_once))
-            if place in over and not ended:
+            failed = bool(problem) and place in over
+            ended = place in over and not failed and (drain.reset or drain.closed_once or not over[place])
+            ended = ended or (not problem and not number and (place in over or drain.closed_once))
+            if failed:
+                drain.failures += 1
+                drain.ends_s = time.monotonic() + doubled_s(drain.failures, base_s=_COUNT_S, limit_s=_AGAIN_S)
+            elif place in over and not ended:
                 drain.ends_s, drain.closed_once = time.monotonic() + _ANSWER_S, True
             elif ended and self._drains.get(place) is drain:
                 del self._drains[place]
