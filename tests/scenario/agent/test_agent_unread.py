@@ -68,6 +68,13 @@ async def published(world: World) -> dict[str, Any]:
     }
 
 
+CLIENT_CERTIFICATES = {
+    "frontend": {
+        "default": {"validation": {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}]}}
+    }
+}
+
+
 async def fill(world: World) -> None:
     """Make one object of each kind that something published depends on."""
 
@@ -92,14 +99,13 @@ async def fill(world: World) -> None:
         await apply(CONFIG_MAPS, name, {"data": {entry: text.decode() for entry, text in entries.items()}})
     selected = {"from": "Selector", "selector": {"matchLabels": {"routes": "yes"}}}
     tls = {"certificateRefs": [{"name": "tls"}]}
-    validation = {"caCertificateRefs": [{"group": "", "kind": "ConfigMap", "name": "clients"}]}
     spec = {
         "gatewayClassName": "fairlead",
         "listeners": [
             {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": selected}},
             {"name": "https", "port": 443, "protocol": "HTTPS", "tls": tls},
         ],
-        "tls": {"frontend": {"default": {"validation": validation}}},
+        "tls": CLIENT_CERTIFICATES,
         "allowedListeners": {"namespaces": {"from": "Same"}},
     }
     await apply(GATEWAYS, "web", {"spec": spec}, annotations={"fairlead.dev/error-pages": "pages"})
@@ -181,7 +187,7 @@ async def add_routes(world: World) -> None:
     listeners.append({"name": "tls", "port": 8444, "protocol": "TLS", "tls": {"mode": "Passthrough"}})
     listeners += [{"name": kind.lower(), "port": ports[kind], "protocol": kind} for kind in ("TCP", "UDP")]
     spec: dict[str, Any] = {"gatewayClassName": "fairlead", "listeners": listeners}
-    spec["allowedListeners"] = {"namespaces": {"from": "Same"}}
+    spec |= {"allowedListeners": {"namespaces": {"from": "Same"}}, "tls": CLIENT_CERTIFICATES}
     meta = {"namespace": "shop"}
     await world.member.apply(GATEWAYS, {"metadata": {"name": "web", **meta}, "spec": spec}, manager=USER)
     for kind in (GRPC_ROUTES, TLS_ROUTES, TCP_ROUTES, UDP_ROUTES):
