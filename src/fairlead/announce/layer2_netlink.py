@@ -258,10 +258,12 @@ class Kernel:
         for start in range(0, len(bodies), _BATCH):
             batch = bodies[start : start + _BATCH]
             first = self._sequence + 1
-            messages = [self._message(kind, flags | _REQUEST | _ACK, body) for body in batch]
+            # The kernel reports each error, and works in order: when the last request is acknowledged, all are done.
+            messages = [self._message(kind, flags | _REQUEST, body) for body in batch[:-1]]
+            messages.append(self._message(kind, flags | _REQUEST | _ACK, batch[-1]))
             self._socket.send(b"".join(messages))
             answers: dict[int, int] = {}
-            while len(answers) < len(batch):
+            while self._sequence not in answers:
                 data = self._socket.recv(_BUFFER)
                 at = 0
                 while at + _HEADER.size <= len(data):
@@ -269,7 +271,7 @@ class Kernel:
                     if answer == _ERROR and sequence >= first:
                         answers[sequence] = -struct.unpack_from("=i", data, at + _HEADER.size)[0]
                     at += max(_HEADER.size, (length + 3) & ~3)
-            numbers += [answers[first + nth] for nth in range(len(batch))]
+            numbers += [answers.get(first + nth, 0) for nth in range(len(batch))]
         return numbers
 
     def _message(self, kind: int, flags: int, body: bytes) -> bytes:

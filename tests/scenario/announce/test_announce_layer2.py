@@ -10,6 +10,7 @@ import signal
 import socket
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
@@ -17,6 +18,7 @@ import pytest
 
 from fairlead.announce import layer2_moves
 from fairlead.announce import layer2_packets as packets
+from fairlead.announce.layer2_netlink import Kernel
 from fairlead.announce.layer2_state import ANNOUNCE_AT_S
 from fairlead.runtime.telemetry import stop_listening
 from fairlead_demo.worlds.networks import connect_inside, inside, ip
@@ -275,6 +277,37 @@ async def test_connections_that_are_open_at_a_planned_move_go_on(link, address):
         await probe.works()
         assert probe.failures(at_s) == 0
     assert link.client.who_has(address) == {first.mac}, "the machine that keeps an address on lo does not answer ARP"
+
+
+class CountingSocket:
+    """A netlink socket that counts the messages it receives."""
+
+    def __init__(self, inner):
+        self.inner, self.messages = inner, 0
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def recv(self, size):
+        data = self.inner.recv(size)
+        at = 0
+        while at < len(data):
+            self.messages += 1
+            at += int.from_bytes(data[at : at + 4], sys.byteorder) + 3 & ~3
+        return data
+
+
+def test_the_kernel_answers_only_errors_and_the_last_of_many_addresses(link, monkeypatch):
+    addresses = [f"10.77.90.{number}" for number in range(1, 61)]
+    with inside(link.machines[0].namespace), contextlib.closing(Kernel()) as kernel:
+        answers = CountingSocket(kernel._socket)
+        monkeypatch.setattr(kernel, "_socket", answers)
+        index = socket.if_nametoindex("eth0")
+        errors = kernel.add(index, {**dict.fromkeys(addresses, 90), addresses[30]: 0})  # without a lifetime: an error
+        assert (list(errors), answers.messages) == ([addresses[30]], 2)
+        assert len(kernel.snapshot().links[index].ours) == 59
+        errors = kernel.add(index, {**dict.fromkeys(addresses, 90), addresses[-1]: 0})
+        assert list(errors) == [addresses[-1]], "an error of the last one is its answer"
 
 
 @pytest.mark.req("P-6")
