@@ -45,6 +45,7 @@ _NO_DAD = 0x2
 PERMANENT_S = 0xFFFFFFFF
 _RULE_PRIORITY, _TABLE_BASE = 30_179, 179_000
 _BATCH = 64
+_SEQUENCE_MASK = 0x7FFFFFFF
 _LOOPBACK_INDEX = 1
 _BUFFER = 1 << 20
 
@@ -263,19 +264,20 @@ class Kernel:
             messages.append(self._message(kind, flags | _REQUEST | _ACK, batch[-1]))
             self._socket.send(b"".join(messages))
             answers: dict[int, int] = {}
-            while self._sequence not in answers:
+            while len(batch) - 1 not in answers:
                 data = self._socket.recv(_BUFFER)
                 at = 0
                 while at + _HEADER.size <= len(data):
                     length, answer, _, sequence, _ = _HEADER.unpack_from(data, at)
-                    if answer == _ERROR and sequence >= first:
-                        answers[sequence] = -struct.unpack_from("=i", data, at + _HEADER.size)[0]
+                    nth = (sequence - first) & _SEQUENCE_MASK
+                    if answer == _ERROR and nth < len(batch):
+                        answers[nth] = -struct.unpack_from("=i", data, at + _HEADER.size)[0]
                     at += max(_HEADER.size, (length + 3) & ~3)
-            numbers += [answers.get(first + nth, 0) for nth in range(len(batch))]
+            numbers += [answers.get(nth, 0) for nth in range(len(batch))]
         return numbers
 
     def _message(self, kind: int, flags: int, body: bytes) -> bytes:
-        self._sequence = (self._sequence + 1) & 0x7FFFFFFF
+        self._sequence = (self._sequence + 1) & _SEQUENCE_MASK
         return _HEADER.pack(_HEADER.size + len(body), kind, flags, self._sequence, 0) + _padded(body)
 
     def _dump(self, kind: int, body: bytes) -> Iterator[tuple[int, bytes]]:

@@ -310,6 +310,17 @@ def test_the_kernel_answers_only_errors_and_the_last_of_many_addresses(link, mon
         assert list(errors) == [addresses[-1]], "an error of the last one is its answer"
 
 
+def test_changes_of_addresses_go_on_when_their_numbers_begin_again(link, monkeypatch):
+    addresses = [f"10.77.90.{number}" for number in range(1, 61)]
+    with inside(link.machines[0].namespace), contextlib.closing(Kernel()) as kernel:
+        monkeypatch.setattr(kernel, "_sequence", 0x7FFFFFFF - 30)
+        kernel._socket.settimeout(5)
+        index = socket.if_nametoindex("eth0")
+        lifetimes = dict.fromkeys(addresses, 90)
+        assert list(kernel.add(index, {**lifetimes, addresses[10]: 0, addresses[50]: 0})) == addresses[10::40]
+        assert len(kernel.snapshot().links[index].ours) == 58
+
+
 @pytest.mark.req("P-6")
 @pytest.mark.skipif(shutil.which("nft") is None, reason="open connections are forwarded by nftables")
 def test_many_moved_addresses_are_forgotten_at_once_also_if_some_have_expired(link, monkeypatch):
