@@ -126,12 +126,14 @@ def published_backends(present: Present) -> Backends | None:
         return None
     groups: list[EndpointGroup] = []
     nodes: dict[str, PoolNode] = {}
+    # There the pods of a node decide, whether it was ready or not when it was published.
+    by_pods = present.load_balancer.spec.external_traffic_policy == "Local"
     for endpoint_slice in sorted(present.slices, key=lambda endpoint_slice: endpoint_slice.address_type):
         backends: list[RegionBackend] = []
         for endpoint in endpoint_slice.endpoints or ():
             address, name, ready = (endpoint.addresses or [""])[0], endpoint.node_name or "", endpoint.ready
             backends.append(RegionBackend(address, ready, name))
-            first = nodes.get(name)
+            first, ready = nodes.get(name), ready or by_pods
             nodes[name] = PoolNode(name, first.address, ready, address) if first else PoolNode(name, address, ready)
         groups.append(EndpointGroup(endpoint_slice.metadata.name, endpoint_slice.address_type, (), tuple(backends)))
     if present.load_balancer.spec.targets == "Pod":

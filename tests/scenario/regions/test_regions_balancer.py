@@ -246,6 +246,33 @@ async def test_pods_of_a_new_node_that_cannot_be_read_are_placed_by_its_labels(
         assert await world.targets(lb("test-west")) == ["10.0.2.1"]
 
 
+@pytest.mark.req("CORE-03")
+async def test_pods_decide_about_a_node_that_cannot_be_read_with_policy_local(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fairlead.regions.source, "BACKENDS_LIMIT_BYTES", 1)
+    body = {"metadata": {"name": "envoy"}, "spec": {"provider": "envoy", "targets": "Node"}}
+    await world.user.apply(LOAD_BALANCER_CLASSES, body, manager="operator")
+    ports = [{"name": "http", "port": 80, "targetPort": 8080, "nodePort": 30080}]
+    await two_regions(world, ports=ports, externalTrafficPolicy="Local")
+    await world.slice(("10.0.1.1", "n-east", False))
+    running = await world.start()
+
+    async def ready(*wanted: bool) -> bool:
+        slices = await world.slices_of(lb("test-east"))
+        return [endpoint.ready for part in slices for endpoint in part.endpoints or ()] == [*wanted]
+
+    await until(partial(ready, False), what="a node without a ready pod")
+    await world.stop(running)
+    with monkeypatch.context() as patch:
+        hide(patch, "Node n-east")
+        world.running.append(Running(world.api))
+        await world.slice(("10.0.1.1", "n-east"))
+        await until(partial(ready, True), what="the pod that is ready now")
+        await world.slice(("10.0.1.1", "n-east", False))
+        await until(partial(ready, False), what="the pod that is not ready")
+
+
 async def changed_backends(world: World, target: str, network: str) -> list[str]:
     """Give both regions new pods, and one node of east another address; return the new backends of east."""
     await world.slice((f"{network}.1", "n-east"), (f"{network}.2", "n-west"))
