@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from fairlead.api.names import SYSTEM_NAMESPACE, hub_lease
+from fairlead.api.times import parsed_time
 from tests.simulate import invariants, zone
 from tests.simulate.api import Obj
 from tests.simulate.link import TROUBLES, Network
@@ -1062,9 +1063,11 @@ def _expire(world: World, host: str) -> None:
 
 
 def _drop_lease(world: World, name: str) -> None:
+    """Delete the leases of this name that are old enough for each candidate to have seen them."""
     for api in world.network.apis.values():
-        for namespace, lease in list(api.bucket("leases", "coordination.k8s.io").entries):
-            if lease.startswith(name):
+        for (namespace, lease), entry in list(api.bucket("leases", "coordination.k8s.io").entries.items()):
+            created, now = (parsed_time(text) for text in (entry.obj["metadata"]["creationTimestamp"], api.now()))
+            if lease.startswith(name) and created is not None and now is not None and (now - created).seconds > 1:
                 world.delete(api, "leases", namespace, lease)
 
 
