@@ -4,10 +4,10 @@
     a group's parameters, likewise            validate_backends   Create, or Update with the accepted ones
     pods that are not ready, policy Webhook   ``judge_pods``      of the class that the group names
 
-No reconcile waits for a provider: its key is woken when the answer arrives. A provider that does not answer has not
-accepted: the last accepted version is served. A class in use has a finalizer; when it is deleted, it accepts nothing
-new, and its condition says what uses it. The default class is deleted at once and created again as it was, since every
-Service without a class needs it.
+No reconcile waits for a provider: its key is woken when the answer arrives. Without an answer, the last accepted
+version is served. A class in use has a finalizer; when it is deleted, it accepts no new users, and its condition names
+the present ones. The default class is deleted at once and created again as it was, since every Service without a class
+needs it.
 
 In: views; classes, intents of all regions, records without an object. Out: views with verdicts; finalizers, counts and
 conditions of classes. Never: a call while another replica leads, the same call twice, or a call about a refused spec.
@@ -148,7 +148,7 @@ class ProviderValidation:
         return _condition(verdict.error), False
 
     def _kept_pods(self, key: LoadBalancerKey, view: GroupView) -> tuple[GroupView, bool]:
-        """Return ``view`` with the pods that are kept, and whether the driver has not answered yet."""
+        """Return ``view`` with the pods that are kept, and whether the driver's answer is pending."""
         group, webhook = view.group, view.group.spec.deregister_webhook
         doubtful = [pod for pod in view.pods if not pod.ready and not pod.deleting]
         if webhook is None or not doubtful:
@@ -248,7 +248,7 @@ def _namespace_of(subject: Subject) -> str:
 
 
 class ValidationVerdict(msgspec.Struct, frozen=True):
-    """An answer. ``error`` Terminal: refused, with the provider's message; Retry: no answer at present."""
+    """A provider's answer. ``error`` Terminal: refused, with the provider's message; Retry: no answer at present."""
 
     answer: Any = None
     error: FairleadError | None = None
@@ -300,14 +300,14 @@ class ValidationCache:
         self._requests.pop(subject, None)
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop the requests for ``key`` alone, which was deleted."""
+        """Drop the requests for the deleted ``key`` only."""
         for subject, request in list(self._requests.items()):
             request.concerns.discard(key)
             if subject[1] == key or not request.concerns:
                 self.drop(subject)
 
     def drop_others(self, key: LoadBalancerKey, groups: Iterable[tuple[str, str]]) -> None:
-        """Drop the requests about ``key`` and a group that is not one of ``groups``."""
+        """Drop the requests about ``key`` and a group outside ``groups``."""
         kept = {None, *groups}
         for subject in [subject for subject in self._requests if subject[1] == key and subject[2] not in kept]:
             self.drop(subject)
@@ -347,7 +347,7 @@ def _comparable(verdict: ValidationVerdict) -> tuple[object, str, str]:
 
 
 class ClassProtection:
-    """Holds classes that are in use, and counts their users."""
+    """Protects classes that are in use, and counts their users."""
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class ClassProtection:
             objects=Overlay(inventory.classes),
             clock=clock,
             manager=MANAGER_HUB,
-            # An absent count would mean that it is unknown.
+            # An absent count would mean that the count is unknown.
             always=("loadBalancers",),
             settle_s=_COUNT_S,
         )
@@ -471,7 +471,7 @@ class ClassProtection:
         return Condition(ConditionType.ACCEPTED, False, ConditionReason.NO_SUCH_PROVIDER, text)
 
     def _problem(self, load_balancer_class: LoadBalancerClass, users: list[str]) -> tuple[ConditionReason, str]:
-        """Return why the class cannot be used; the text is empty when it can."""
+        """Return why the class cannot be used; the text is empty if it can."""
         spec = load_balancer_class.spec
         if problem := self._providers.class_problem(spec.provider, spec.parameters):
             name = problem.removeprefix("parameters.").split(" ")[0].rstrip(":")
@@ -519,7 +519,7 @@ def _may_change(parameter: str) -> bool:
 
 
 def _may_be_of(record: BackendRecord, load_balancer_class: LoadBalancerClass) -> bool:
-    """Return whether a record may be of this class: the same provider, and the same immutable parameters."""
+    """Return whether a record may belong to this class: same provider, same immutable parameters."""
     at = record.spec.load_balancer
     kept = at.parameters or {}
     fixed = {key: value for key, value in (load_balancer_class.spec.parameters or {}).items() if not _may_change(key)}

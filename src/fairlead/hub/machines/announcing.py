@@ -1,10 +1,10 @@
-"""The Advertisements and BGPPeers at the hub's API: what is in force, and their statuses.
+"""The Advertisements and BGPPeers at the hub's API: the announcements in force, and the objects' statuses.
 
     caches + Secrets of passwords ─► Announcements ─► plans
     Announcements, addresses, sessions that machines report ─► status of each object
 
-A Secret is read by its name, when a BGPPeer changes and every minute; hubs never list Secrets. A Secret that cannot be
-read for another reason than that it is missing counts as it was read last.
+A Secret is read by its name, when a BGPPeer changes and every minute; hubs never list Secrets. If a
+Secret exists but cannot be read, its last read content stays in use.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 class AnnouncementObjects:
-    """The objects of one hub; ``changed`` is called when other announcements are in force."""
+    """The objects of one hub; ``changed`` is called when the announcements in force change."""
 
     def __init__(self, *, cluster: Cluster, events: EventRecorder, changed: Callable[[], None]) -> None:
         self._cluster = cluster
@@ -66,13 +66,13 @@ class AnnouncementObjects:
             group.create_task(self._keep_secrets())
 
     async def wait_read(self) -> None:
-        """Return once everything was read: what is missing would withdraw routes."""
+        """Return once everything was read: missing objects would withdraw routes."""
         for cache in (self._peers, self._advertisements):
             await cache.wait_synced()
         await self._read.wait()
 
     def in_force(self) -> Announcements:
-        """Return what is in force."""
+        """Return the announcements in force."""
         return accept(self._peers.values(), self._advertisements.values(), self._secrets)
 
     async def write_statuses(
@@ -84,7 +84,7 @@ class AnnouncementObjects:
             FairleadError: one cannot be written.
         """
         now = wire_time(self._cluster.clock.now())
-        # What changes while a status is written was not decided about; the next plan writes its status.
+        # Objects that change during the write are left to the next plan, which writes their statuses.
         advertisements, peers = list(self._advertisements.values()), list(self._peers.values())
         selected = Counter(entry[0] for placed in addresses if (entry := given.selecting(placed)) is not None)
         for advertisement in advertisements:
@@ -156,7 +156,7 @@ class AnnouncementObjects:
 def _ready(name: str, sessions: Sequence[RouterSession], verdicts: Sequence[Condition]) -> Condition:
     refused = next((condition for condition in verdicts if not condition.good), None)
     if refused is not None:
-        # The sessions are those of an earlier spec.
+        # The sessions belong to an earlier spec.
         return msgspec.structs.replace(refused, type=ConditionType.READY, status=False)
     down = [session for session in sessions if not session.up]
     if not sessions:

@@ -4,10 +4,10 @@
     load balancer, link or machine changed ──► plans are built again; waiting requests get them at once
     report ──► status (coalesced) and Lease (at most every 10 s)
 
-Every replica serves xDS to machines; enrolment, renewal, plans and reports are the leader's, because it alone knows the
-epoch. In: requests of the HTTPS server, each of a verified machine or with a token. Out: values of ``model.machine``,
-or an error whose class is the status of the answer. Never: moves anything because a machine is silent, or logs a token
-or a key.
+Every replica serves xDS to machines; only the leader handles enrolment, renewal, plans and reports, because it alone
+knows the epoch. In: requests of the HTTPS server, each of a verified machine or with a token. Out: values of
+``model.machine``, or an error whose class is the status of the answer. Never: moves load balancers because a machine is
+silent, or logs a token or a key.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ log = structlog.get_logger(__name__)
 
 
 class HubEndpoint(msgspec.Struct, frozen=True):
-    """Where machines reach one hub replica, and the fingerprint of the authority that it serves."""
+    """The address at which machines reach one hub replica, and the fingerprint of its authority."""
 
     address: str
     fingerprint: str
 
 
 async def read_endpoints(cluster: Cluster) -> dict[str, HubEndpoint]:
-    """Return where machines reach the hub replicas, by replica."""
+    """Return the endpoints at which machines reach the hub replicas, by replica."""
     try:
         config_map = await cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, ENDPOINTS)
     except NotFound:
@@ -141,7 +141,7 @@ class _Machine:
         self._swapped_s = float("-inf")
 
     def hear(self, report: MachineReport, *, now_s: float, skew_s: float) -> None:
-        """Take in a report."""
+        """Process a report."""
         cards = frozenset(link.mac for link in report.links if link.mac and link.name != "lo")
         if cards and self._cards and not cards & self._cards:
             if cards == self._others and now_s - self._swapped_s <= _COPIES_S:
@@ -155,7 +155,7 @@ class Machines:
     """The proxy machines of one hub.
 
     ``address`` is the ``host:port`` at which machines reach this replica, empty when none can join; ``revoked`` is
-    called with the node group of a machine that is gone; ``leading`` and ``epoch`` are of the hub's leader election.
+    called with the node group of a removed machine; ``leading`` and ``epoch`` come from the hub's leader election.
     """
 
     def __init__(
@@ -246,7 +246,7 @@ class Machines:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Read what plans need.
+        """Read the input of plans.
 
         Raises:
             FairleadError: the hub's API refuses.
@@ -311,7 +311,7 @@ class Machines:
         return await check_token(self._cluster, request.token, self._cluster.server_clock.now())
 
     async def renew(self, machine: ProxyMachine, serial: str, csr: str) -> EnrolAnswer:
-        """Sign the next certificate of a machine; the one that it used now is valid until it uses the next."""
+        """Sign the next certificate of a machine; the current one stays valid until the machine uses the next."""
         self._check_leads()
         name = machine.metadata.name
         signed = self._sign(name, csr)
@@ -320,10 +320,10 @@ class Machines:
         return self._answer(name, signed.certificate)
 
     async def register(self, name: str) -> None:
-        """Make the object of the hub's own machine, as the leader, in place of that of the leader before.
+        """As the leader, create the object of the hub's own machine, replacing the previous leader's.
 
         Raises:
-            AlreadyExists: another machine has joined by this name.
+            AlreadyExists: another machine has joined with this name.
             Retry: this replica does not lead.
         """
         self._check_leads()
@@ -364,7 +364,7 @@ class Machines:
         return await self._kernel.table(machine, after, wait_s=_PLAN_WAIT_S)
 
     async def report(self, machine: str, report: MachineReport) -> None:
-        """Take in the report of a machine."""
+        """Process the report of a machine."""
         self._check_leads()
         heard, now_s = self._of(machine), self._clock.monotonic()
         skew_s = report.sent - self._clock.now().timestamp() if report.sent else 0.0
@@ -388,9 +388,10 @@ class Machines:
             if before.addresses != report.addresses:
                 self._moves.count(machine, before.addresses, report.addresses)
         elif obj.status.announced == sum(state.announced for state in obj.status.addresses):
-            # The first report to this leader: what moved meanwhile, perhaps because the hub's machine was lost.
+            # The first report to this leader: addresses may have moved meanwhile, for example because the hub's machine
+            # was lost.
             self._moves.count(machine, obj.status.addresses, report.addresses)
-        # Whatever is the same already costs no turn of the queue.
+        # Unchanged objects cost no turn of the queue.
         if now_s - heard.leased_s >= _LEASE_S or self._status(obj) != obj.status:
             self._queue.add(machine)
 
@@ -398,7 +399,7 @@ class Machines:
         """Return the machine of a verified certificate.
 
         Raises:
-            Forbidden: it names no machine, the machine was removed, or the certificate is not its latest.
+            Forbidden: the certificate names no machine or is not the machine's latest, or the machine was removed.
         """
         name = machine_named_in(uris)
         if not name:
@@ -419,7 +420,7 @@ class Machines:
         return machine
 
     async def admission(self, group: str, certificate: bytes) -> str:
-        """Return why the Envoy of a machine gets no configuration; empty when it does."""
+        """Return the reason to withhold the configuration of a machine's Envoy; empty if there is none."""
         name = machine_of(group)
         if not name:
             return f"node group {group} is not that of a proxy machine"
@@ -428,7 +429,7 @@ class Machines:
             try:
                 machine = await self._get(name)
             except FairleadError as error:
-                # A hub without its API serves the machines that it knows.
+                # A hub that cannot reach its API serves the machines that it knows.
                 return "" if machine is not None else error.sentence
         if machine is None or machine.deleting:
             return _removed(name)
@@ -438,7 +439,7 @@ class Machines:
         """Return the object of a machine.
 
         Raises:
-            Forbidden: it was removed.
+            Forbidden: the machine was removed.
         """
         machine = self._present.get("", name) or await self._get(name)
         if machine is None or machine.deleting:
@@ -446,7 +447,7 @@ class Machines:
         return machine
 
     async def drop_replica(self, replica: str) -> None:
-        """Forget where machines reach a hub replica that no longer exists.
+        """Remove the endpoint of a hub replica that no longer exists.
 
         Raises:
             FairleadError: the hub's API refuses.
@@ -465,7 +466,7 @@ class Machines:
         self.changed()
 
     def changed(self) -> None:
-        """Have the plans built again."""
+        """Rebuild the plans."""
         self._dirty.set()
 
     async def _replan(self) -> None:
@@ -501,7 +502,7 @@ class Machines:
                     log.warning("a status is not written", sentence=error.sentence, detail=error.detail)
             else:
                 self._wake()
-            # A plan has all addresses: with thousands it takes a while, and others need the processor more.
+            # A plan contains all addresses: building one with thousands takes a while, so other tasks run first.
             await self._clock.sleep(PAUSES * (self._clock.processor_s() - began_s))
             await self._dirty.wait()
 
@@ -526,7 +527,7 @@ class Machines:
         self._keepers = keepers
 
     def _wake(self) -> None:
-        """Answer the requests that wait."""
+        """Answer the waiting requests."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -534,7 +535,7 @@ class Machines:
         return [machine for machine in self.machines.values() if not machine.deleting]
 
     def _planned_of(self, obj: IntentObject) -> tuple[object, ...]:
-        """Return the part of a load balancer that plans depend on; pods that leave have ports apart from its own."""
+        """Return the part of a load balancer that plans depend on; egress pods use ports other than its own."""
         status = obj.status
         ports = (obj.metadata.generation, status.observed_generation) if self._egress.ports else ()
         return status.allocation, status.placement, obj.class_name, pods_of(obj), ports
@@ -744,7 +745,7 @@ class Machines:
 
 
 def _able(report: MachineReport) -> tuple[object, ...]:
-    """Return the part of a report that plans depend on; its links count once they are in the status."""
+    """Return the part of a report that plans depend on; links count once they are in the status."""
     forwarding = report.forwarding
     egress = (forwarding.egress, forwarding.problem) if forwarding is not None else None
     return report.proxy.alive, report.unhealthy, egress
@@ -764,8 +765,9 @@ def _planned(machine: ProxyMachine) -> tuple[object, ...]:
 def _knows(machine: ProxyMachine, shown: ShownCertificate) -> bool:
     """Return whether a certificate belongs to the machine.
 
-    While the status has no serial number, the first one is, and those that were signed later: a backup without statuses
-    was restored, or the hub died before it recorded the first one. Earlier ones are of a removed machine of that name.
+    While the status has no serial number, the first certificate and later ones belong to the machine: a backup without
+    statuses was restored, or the hub died before it recorded the first. Earlier ones belong to a removed machine of
+    that name.
     """
     certificate = machine.status.certificate
     if certificate.serial:

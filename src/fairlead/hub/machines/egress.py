@@ -1,4 +1,4 @@
-"""Egress identities at the hub: the pods that members name, the machines that translate them, and what is shown of it.
+"""Egress identities at the hub: the pods that members name, the machines that translate them, and their statuses.
 
     annotation of a TCPLoadBalancer ──► decide_egress ──► tables of machines, ports in plans
     reports of machines ──────────────► status.egress, absent while no pod leaves with an address of the load balancer
@@ -46,7 +46,7 @@ class EgressIdentities:
 
     @property
     def ports(self) -> Mapping[str, tuple[int, int]]:
-        """Return the first and last source port of each address with which pods leave."""
+        """Return the first and last source port of each egress address."""
         return {each.address: (each.first_port, each.last_port) for each in self._decided.identities}
 
     def decide(self, load_balancers: Sequence[IntentObject], machines: Iterable[ProxyMachine]) -> Egress:
@@ -134,7 +134,7 @@ class EgressIdentities:
 
 
 def pods_of(obj: IntentObject) -> str:
-    """Return the addresses of the pods that leave with a load balancer's address, as its member wrote them."""
+    """Return the addresses of the pods that use a load balancer's address as source, as written by its member."""
     return obj.annotation(ANNOTATION_EGRESS_PODS) if not obj.deleting else ""
 
 

@@ -62,7 +62,7 @@ log = structlog.get_logger(__name__)
 
 
 class MachineProxies(Protocol):
-    """The proxies of machines, as the provider of the hub's own Envoys sees them."""
+    """The proxies of machines, as seen by the provider of the hub's own Envoys."""
 
     def machines(self) -> frozenset[str]:
         """Return the machines whose proxy is connected."""
@@ -81,7 +81,7 @@ class MachineEnvoys(MachineProxies, Protocol):
     """The Envoys of machines, whose connections to targets are known."""
 
     def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
-        """Take in which targets drain at the Envoy of a machine; None: its release closes no connections."""
+        """Record the targets that drain at a machine's Envoy; None: the Envoy's release closes no connections."""
         ...
 
     def note_traffic(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
@@ -90,7 +90,7 @@ class MachineEnvoys(MachineProxies, Protocol):
 
 
 class SeveralProxies:
-    """The proxies of machines of several providers; each load balancer is of one of them."""
+    """The proxies of machines of several providers; each load balancer belongs to one provider."""
 
     def __init__(self, *providers: MachineProxies) -> None:
         self._providers = providers
@@ -116,7 +116,7 @@ class MachineFacts(msgspec.Struct, frozen=True):
 
 
 class Placements:
-    """The placement of all load balancers of one hub. ``facts`` has an entry for each machine that was ever heard."""
+    """The placement of all load balancers of one hub. ``facts`` has an entry for each machine that ever reported."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Placements:
         self.groups: WatchCache[ProxyGroup] = WatchCache(cluster, PROXY_GROUPS)
         self._dirty = asyncio.Event()
         self._active = False
-        #: The record of each load balancer that is under way, and since when.
+        #: The record of each moving load balancer, and the time since when it has been at this step.
         self._since: dict[LoadBalancerKey, tuple[MachinePlacement, float]] = {}
         self.groups.on_object(lambda _group: self.changed())
         machines.on_object(lambda _machine: self.changed())
@@ -165,11 +165,11 @@ class Placements:
             self._dirty.set()
 
     def are_moving(self) -> bool:
-        """Return whether a load balancer is on its way from one machine to another."""
+        """Return whether a load balancer is moving from one machine to another."""
         return any(machines_of_move(record) for record, _ in self._since.values())
 
     def awaits_machines(self, key: LoadBalancerKey) -> bool:
-        """Return whether a load balancer without recorded machines should get some."""
+        """Return whether a load balancer without recorded machines should be placed on machines."""
         obj = self._inventory.intent(key)
         if obj is None or not self._active or obj.status.placement is not None:
             return False
@@ -215,7 +215,7 @@ class Placements:
                 await wait_for(self._dirty, self._clock, _MOVING_S if busy else _LOOK_S)
                 if busy or seen != (self._joined(), self._proxies.machines()):
                     break
-            # With thousands of load balancers a step takes a while: others need the processor more.
+            # With thousands of load balancers a step takes a while, so other tasks run first.
             await self._clock.sleep(max(_GATHER_S, PAUSES * took_s))
 
     def _next(self) -> dict[LoadBalancerKey, MachinePlacement | None]:
@@ -226,7 +226,7 @@ class Placements:
             if facts.report is not None
         }
         some = [self._placeable(key, obj, announcing) for key, obj in self._ours().items()]
-        # The machine of the hub alone needs no record: it serves what has none.
+        # If the hub's machine is the only one, no record is needed: it serves load balancers without a record.
         machines = self._joined() if self._others() else []
         return next_placements(some, machines, list(self.groups.values()), reachable=self._proxies.machines())
 
@@ -241,7 +241,7 @@ class Placements:
         ]
         done = await asyncio.gather(*writes)
         await self._write_groups(ours)
-        # Remember which load balancers are under way, and since when they have been at this step.
+        # Remember which load balancers are moving, and since when they have been at this step.
         drained = {each.machine.name for each in self._joined() if each.drained}
         now_s, before = self._clock.monotonic(), self._since
         self._since = {}
@@ -295,7 +295,7 @@ class Placements:
         return joined
 
     def _others(self) -> list[Joined]:
-        """Return the machines that joined, without the one of the hub."""
+        """Return the joined machines, except the hub's own."""
         of_hub = placement_on_hub(self._machines.values())
         names = of_hub.machines if of_hub is not None else ()
         return [joined for joined in self._joined() if joined.machine.name not in names]
@@ -342,7 +342,7 @@ class Placements:
 
 
 def group_status(group: ProxyGroup, members: int, load_balancers: int, *, now: str) -> ProxyGroupStatus:
-    """Return the status of a group with so many machines, which serves so many load balancers."""
+    """Return the status of a group with this number of machines and load balancers."""
     name, generation = group.metadata.name, group.metadata.generation
     if members:
         sentence = f"{counted(members, 'machine')} for {counted(load_balancers, 'load balancer')}"

@@ -1,7 +1,7 @@
 """The plans of proxy machines: which addresses each may announce, how, and in which order of machines.
 
     addresses of load balancers, and their machines ─┐
-    links that machines report ──────────────────────┼──► one plan for each machine; addresses that none announces
+    links that machines report ──────────────────────┼──► one plan for each machine; unannounced addresses
     Advertisements and BGPPeers in force ────────────┘
 
 Without an Advertisement that selects it, an address in the subnet of a link of a machine is announced there by layer 2.
@@ -34,7 +34,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of plans, apart from the machines.
 
     ``keepers`` are the machines that keep the route of an address without a healthy target. ``egress_ports`` are the
-    source ports of the addresses with which pods leave.
+    source ports of egress addresses.
     """
 
     addresses: Sequence[PlacedAddress]
@@ -47,7 +47,7 @@ class PlanInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachinePlans(msgspec.Struct, frozen=True):
-    """The plan of each machine by its name, and why no machine announces an address, in a sentence by address."""
+    """The plan of each machine by name, and by address the reason why no machine announces it."""
 
     by_machine: Mapping[str, MachinePlan] = msgspec.field(default_factory=dict[str, MachinePlan])
     problems: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
@@ -131,8 +131,8 @@ def placed_addresses(
 def announcement_of(
     placed: PlacedAddress, members: Sequence[ProxyMachine], announcements: Announcements, *, keeper: str = ""
 ) -> tuple[AnnouncedAddress, str]:
-    """Return how an address is announced, and why it is not; empty if it is, or should not be."""
-    # A drained machine announces an address until another one has taken it over: then it is no longer placed there.
+    """Return how an address is announced, and the reason if it is not; empty if it is, or should not be."""
+    # A drained machine announces an address until another machine has taken it over and the record no longer names it.
     usable = [member for member in members if member.metadata.name in placed.machines]
     in_use = {member.metadata.name for member in usable}
     placed = msgspec.structs.replace(placed, machines=tuple(name for name in placed.machines if name in in_use))
@@ -190,7 +190,7 @@ def upgrade_now(machine: ProxyMachine) -> EnvoyUpgrade | None:
 
 
 def interfaces_of(addresses: Iterable[str]) -> Iterator[IPv4Interface | IPv6Interface]:
-    """Yield the addresses with prefix length that are valid; what machines report is not trusted to be."""
+    """Yield the valid addresses with prefix length; reports of machines may contain invalid ones."""
     for address in addresses:
         with suppress(ValueError):
             yield ip_interface(address)

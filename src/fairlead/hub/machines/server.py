@@ -1,13 +1,13 @@
-"""The HTTPS server for proxy machines, which the hub listens with at ``--machines``.
+"""The HTTPS server for proxy machines, at the address of ``--machines``.
 
     GET  /v1/ca      no certificate    the authorities, as PEM
     POST /v1/enrol   a one-time token  the first certificate
     POST /v1/renew   its certificate   the next certificate
-    GET  /v1/plan    its certificate   the plan once its version is not ``after``; 204 when that takes 25 s
+    GET  /v1/plan    its certificate   the plan once its version differs from ``after``; 204 after 25 s
     POST /v1/report  its certificate   204
 
-In: TLS connections; a client certificate is verified where there is one. Out: JSON; errors are
-``{"message": <sentence with the next step>}``. Never: answers about another machine than that of the certificate.
+In: TLS connections; a client certificate is verified if present. Out: JSON; errors are
+``{"message": <sentence with the next step>}``. Never: answers about a machine other than that of the certificate.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ log = structlog.get_logger(__name__)
 
 
 class MachineEndpoint:
-    """All that a hub has for proxy machines: its authority, their control, HTTPS at ``listen``, xDS at the next port.
+    """The hub's parts for proxy machines: authority, control, HTTPS at ``listen``, xDS at the next port.
 
-    ``listen`` None: the only machine is the hub's own. ``leading`` and ``epoch`` are of the hub's leader election.
+    ``listen`` None: the only machine is the hub's own. ``leading`` and ``epoch`` come from the hub's leader election.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class MachineEndpoint:
         """Serve machines until cancelled.
 
         Raises:
-            FairleadError: a port cannot be had, or the hub's API refuses.
+            FairleadError: a port is not available, or the hub's API refuses.
         """
         if self._listen is None:
             await self.machines.start()
@@ -147,7 +147,7 @@ class MachineEndpoint:
         return self.machines.all_trust(trusted)
 
     async def refresh(self) -> None:
-        """Use the certificates of now, and renew what is due."""
+        """Load the present certificates, and renew those that are due."""
         await self._authority.refresh()
         self._reload()
 
@@ -158,7 +158,7 @@ class MachineEndpoint:
 
 
 def reachable_host(host: str) -> str:
-    """Return the host by which machines reach a server that listens at ``host``: of all addresses, the usual one."""
+    """Return the host by which machines reach a server at ``host``; for all addresses, the default one."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -185,11 +185,11 @@ class MachineServer:
 
     @property
     def port(self) -> int:
-        """Return the port listened on: the one asked for, or with 0 the one the system gave."""
+        """Return the port listened on: the requested one, or the one that the system chose if 0 was requested."""
         return self._server.port if self._server is not None else self._port
 
     def reload(self) -> None:
-        """Use the certificate files as they are now, for new connections.
+        """Read the certificate files again, for new connections.
 
         Raises:
             BadConfiguration: they cannot be read.
@@ -204,7 +204,7 @@ class MachineServer:
         """Begin to listen.
 
         Raises:
-            BadConfiguration: the port is taken, or the address is not of this machine.
+            BadConfiguration: the port is in use, or the address does not belong to this machine.
         """
         self.reload()
         server = BoundedServer(self._host, self._port, middlewares=[_answering], most_bytes=_MOST_BYTES)

@@ -5,12 +5,12 @@
     an address has a problem    Announcing False: Contested with both MAC addresses, or NotAnnounced with the reason
     its clock is off            ClockSkewed True
 
-Pure: in: the object, the report, seconds. Out: the whole status; certificate and upgrade, which have other writers, as
-they were.
+Pure: in: the object, the report, seconds. Out: the whole status; certificate and upgrade, which have other writers,
+stay unchanged.
 
-With thousands of addresses a series for each would cost more than all others together: addresses are counted by the
-number of their owners, and only those with a wrong number have a series, up to a limit. A replica that does not lead
-exports no values.
+With thousands of addresses, a series for each would cost more than all others together. Addresses are counted by the
+number of their owners; only those with a wrong number have their own series, up to a limit. A replica that does not
+lead exports no values.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from fairlead.model.condition import Condition, ConditionReason, ConditionType
 from fairlead.model.in_words import counted, listed
 from fairlead.model.machine import FAILOVERS, AddressState, AnnouncedAddress, MachineReport, Trigger
 
-#: A machine that has not reported for so long, in seconds, is unreachable from the hub.
+#: Seconds without a report after which a machine is unreachable from the hub.
 UNREACHABLE_S = 20.0
-#: Clocks that differ by more are wrong; with the second value a machine does not join.
+#: The clock skew that is reported as wrong; and the skew with which a machine cannot join.
 _NOTICED_SKEW_S, SKEW_S = 10.0, 60.0
 #: Links, sessions, and addresses of a link that a status lists; characters of one sentence.
 _MOST, _LONGEST = 256, 1024
@@ -63,7 +63,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> ProxyMachineStatus:
-    """Return the status of ``machine`` now; as it is while nothing has been heard and silence proves nothing yet."""
+    """Return the status of ``machine`` now; unchanged until a report arrives or silence proves a failure."""
     old, report = machine.status, heard.report
     name, generation = machine.metadata.name, machine.metadata.generation
     if heard.silent_s >= UNREACHABLE_S:
@@ -106,7 +106,7 @@ def machine_status(machine: ProxyMachine, heard: Heard, *, now: datetime) -> Pro
 
 
 def skew_text(skew_s: float) -> str:
-    """Return the sentence about a clock that is ``skew_s`` ahead of the hub's."""
+    """Return the message about a clock that is ``skew_s`` ahead of the hub's."""
     ahead = "ahead of" if skew_s > 0 else "behind"
     return (
         f"The clock of the machine is {_span(abs(skew_s))} {ahead} that of the hub. Synchronize both, for example with "
@@ -116,7 +116,7 @@ def skew_text(skew_s: float) -> str:
 
 def _span(seconds: float) -> str:
     unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= size), ("s", 1))
-    # Coarse: a report that was under way for a moment must not change the sentence.
+    # Coarse, so that a slightly delayed report does not change the message.
     return f"{round(seconds, -1) if size == 1 else seconds / size:.0f} {unit}"
 
 
@@ -179,7 +179,7 @@ def _addresses(count: int) -> str:
 
 
 def _address(state: AddressState, old: AddressStatus) -> AddressStatus:
-    """Return the status of an address; ``old`` has what a machine that was started again no longer knows."""
+    """Return the status of an address; ``old`` has the facts that a restarted machine no longer knows."""
     if state.trigger == Trigger.ADOPTED and old.announced and old.since:
         since, cause = old.since, old.cause
     else:
@@ -238,7 +238,7 @@ def _last_failover(states: Sequence[AddressState]) -> Failover | None:
 
 
 def _is_failover(state: AddressState) -> bool:
-    """Return whether a machine has the address because it took it over; one of an older release sends no trigger."""
+    """Return whether a machine took the address over; machines of an older release send no trigger."""
     return state.announced and bool(state.cause) and state.trigger in ("", *FAILOVERS)
 
 
@@ -258,7 +258,7 @@ _TRIGGERS = frozenset(Trigger)
 
 
 class MachinesNow(msgspec.Struct, frozen=True, kw_only=True):
-    """The facts that metrics are counted from: machines, their last reports, and the addresses of the plans.
+    """The input of the metrics: machines, their last reports, and the addresses of the plans.
 
     ``problems`` has the addresses that no machine may announce although one should.
     """
@@ -270,14 +270,14 @@ class MachinesNow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddressMoves:
-    """Counts which addresses machines began and ceased to announce, by machine and trigger."""
+    """Counts the addresses that machines started and stopped announcing, by machine and trigger."""
 
     def __init__(self) -> None:
         self.taken: Counter[tuple[str, str]] = Counter()
         self.withdrawn: Counter[tuple[str, str]] = Counter()
 
     def count(self, machine: str, before: Iterable[AddressState | AddressStatus], now: Iterable[AddressState]) -> None:
-        """Count the changes between two reports of a machine; one that was started again has changed nothing."""
+        """Count the changes between two reports of a machine; a restart alone is not a change."""
         announced = {state.address for state in before if state.announced}
         for state in now:
             trigger = state.trigger if state.trigger in _TRIGGERS else Trigger.UNKNOWN.value
@@ -291,7 +291,7 @@ class AddressMoves:
 
 
 class OwnerCount(NamedTuple):
-    """How many machines announce one address; None: only machines that the hub does not hear announced it last."""
+    """How many machines announce one address; None: its last announcers are all silent."""
 
     planned: AnnouncedAddress
     owners: int | None
@@ -303,7 +303,7 @@ class OwnerCount(NamedTuple):
 
 
 def owners_of(now: MachinesNow) -> list[OwnerCount]:
-    """Return the owners of each address that is to be announced, also hosts that are none of the machines."""
+    """Return the owners of each address that should be announced, including hosts that are not machines."""
     fresh: defaultdict[str, set[str]] = defaultdict(set)
     stale: set[str] = set()
     for name, heard in now.heard.items():
@@ -334,7 +334,7 @@ class MachineCollector(Collector):
         self._moves = moves
 
     def collect(self) -> Iterable[Metric]:
-        """Count everything now."""
+        """Collect the present values."""
         now = self._now() or MachinesNow(members=(), heard={}, planned=(), problems=())
         yield from _address_metrics(owners_of(now))
         yield from _machines(now)

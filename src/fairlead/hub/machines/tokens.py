@@ -4,7 +4,7 @@
     POST /v1/enrol         ──deletes──► the same, on condition of its uid: one of several requests gets through
 
 A token is ``<id>.<secret>``. In: the hub's API. Out: a token for one machine, or a refusal. Never: keeps a token, logs
-it, or says whether its id or its secret is wrong.
+it, or says whether the id or the secret is wrong.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class NewToken(msgspec.Struct, frozen=True):
 class Ticket(msgspec.Struct, frozen=True):
     """A valid token's Secret: its name and uid, and the group of the machine that joins with it.
 
-    ``of_node``: Kubernetes itself says which node the machine is; there is no Secret.
+    ``of_node``: Kubernetes itself identifies the node; there is no Secret.
     """
 
     name: str
@@ -75,7 +75,7 @@ def new_token(now: datetime, *, group: str = "", life: timedelta = TOKEN_LIFE) -
 
 
 async def check_token(cluster: Cluster, text: str, now: datetime) -> Ticket:
-    """Return the ticket of a token, which stays valid.
+    """Return the ticket of a token, without consuming the token.
 
     Raises:
         Unauthorized: the token is malformed, wrong, used or expired.
@@ -113,11 +113,11 @@ class _TokenReview(msgspec.Struct, frozen=True):
 
 
 async def check_node_token(cluster: Cluster, text: str, machine: str) -> Ticket:
-    """Return the ticket of a node of the hub's cluster, by the token of the Pod there.
+    """Return the ticket of a node of the hub's cluster, identified by the token of its proxy Pod.
 
     Raises:
-        Unauthorized: the token is not one of a proxy on the node of this name.
-        FairleadError: the hub's API does not review it.
+        Unauthorized: the token does not belong to a proxy on the node of this name.
+        FairleadError: the hub's API does not review the token.
     """
     spec: JSONObject = {"token": text, "audiences": [NODE_AUDIENCE]}
     body: JSONObject = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
@@ -142,10 +142,10 @@ async def check_node_token(cluster: Cluster, text: str, machine: str) -> Ticket:
 
 
 async def consume(cluster: Cluster, ticket: Ticket) -> None:
-    """Use a token up.
+    """Consume a token.
 
     Raises:
-        Unauthorized: another request has used it meanwhile.
+        Unauthorized: another request has consumed it meanwhile.
     """
     try:
         existed = await cluster.delete(SECRETS, SYSTEM_NAMESPACE, ticket.name, uid=ticket.uid)

@@ -31,7 +31,7 @@ from fairlead.runtime.clock import Clock, wait_for
 
 #: How long a machine may take to restart its Envoy and to report that, and then to be ready, in seconds.
 RESTART_S, READY_S = 240.0, 120.0
-#: How long a machine has to be ready before the next one begins.
+#: How long a machine must be ready before the next one begins.
 SETTLE_S = 5.0
 _LOOK_S = 1.0
 #: Owns ``status.upgrade`` of ProxyMachines alone.
@@ -45,8 +45,8 @@ log = structlog.get_logger(__name__)
 class UpgradeFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the hub knows besides the objects.
 
-    ``reports``: of the machines that it hears; ``ages``: seconds in the present phase; ``moving``: load balancers are
-    on their way from one machine to another.
+    ``reports``: those of machines that it hears; ``ages``: seconds in the present phase; ``moving``: load balancers are
+    moving from one machine to another.
     """
 
     reports: Mapping[str, MachineReport]
@@ -127,7 +127,7 @@ def _why_not(
     *,
     busy: str,
 ) -> str:
-    """Return why a machine may not begin; empty if it may. ``busy`` is the machine that is upgrading."""
+    """Return the reason why a machine may not begin, empty if it may. ``busy`` is the machine that is upgrading."""
     name = machine.metadata.name
     together = [each for each in machines if states[each.metadata.name].requested == wanted.requested]
     for other in together:
@@ -161,7 +161,7 @@ def _why_not_ready(machine: ProxyMachine, report: MachineReport | None) -> str:
 class Upgrades:
     """The upgrades of the machines of one hub.
 
-    ``reports`` are of the machines that it hears; ``written`` gets each object as written, and as it was before.
+    ``reports`` are those of machines that it hears; ``written`` is called with each new object and its old version.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The names of a hub: the owner of each, its addresses, and what is written about it.
+"""The names of a hub: the owner and addresses of each name, its Hostname, and the claimants' statuses.
 
     routes, load balancers, Tenants ─► claims ─► host ─► decision ─► Hostname        (recorded first)
                                                              └─────► status.names of each object that requests it
@@ -71,7 +71,7 @@ from fairlead.translate.hostname import longest_suffix
 
 #: The load balancer of an IngressClass has the hosts of all its Ingresses, whose routes claim them, too.
 _INGRESS_CLASS = "IngressClass"
-#: Interval after which a name is reconciled again that keeps its owner because an object cannot be read, in seconds.
+#: Seconds until the next reconcile of a name that keeps its owner because an object cannot be read.
 HELD_AGAIN_S = 5.0
 #: How long a load balancer may fail before its addresses are withdrawn where other hubs answer, in seconds.
 DOWN_AFTER_S = 10.0
@@ -230,7 +230,7 @@ class Names:
         self._decisions.clear()
 
     async def reconcile_host(self, host: str) -> float | None:
-        """Record who owns ``host`` and where it points; returns seconds until it is looked at again."""
+        """Record who owns ``host`` and where it points; return the seconds until the next reconcile."""
         if not self._leading() or self._inventory.region:
             return None  # the hub that serves all regions decides, so that each name has one writer
         there = self._hostnames.get(SYSTEM_NAMESPACE, object_name(host))
@@ -253,7 +253,7 @@ class Names:
         if passes and there is not None and (why := self._unreadable(space_of(there))):
             _log.warning("a name keeps its owner", host=host, why=why)
             return HELD_AGAIN_S
-        # Before it is written, so that names which are written at the same time count each other.
+        # Counted before the write, so that concurrent writes count each other's names.
         self._enqueue(self._quota.hold(host, *_holder(decision.owner)))
         down, again_s = self._down(host, decision)
         written = await self._record(host, decision, there, down)
@@ -307,9 +307,9 @@ class Names:
     # --- one name ----------------------------------------------------------------------------------------------------
 
     def _down(self, host: str, decision: NameDecision) -> tuple[list[LoadBalancerKey], float | None]:
-        """Return the load balancers of a name that have not served for a while, and the seconds until there are more.
+        """Return the load balancers of a name that have been down for a while, and the seconds until there are more.
 
-        Nothing is down where no other hub can have an address of the name.
+        The result is empty if no other hub can have an address of the name.
         """
         since = {key: at for key in decision.load_balancers if (at := self._addresses.down_since(key)) is not None}
         zone = longest_suffix(host, self._zones.values()) if since and self._zones is not None else None
@@ -324,7 +324,7 @@ class Names:
     async def _record(
         self, host: str, decision: NameDecision, there: Hostname | None, down: Collection[LoadBalancerKey]
     ) -> Hostname | None:
-        """Make the Hostname say who owns ``host``; return it as written, None when there is none."""
+        """Record the owner of ``host`` in its Hostname; return the Hostname as written, None if there is none."""
         owner = decision.owner
         if owner is None:
             if there is not None:
@@ -407,7 +407,7 @@ class Names:
         return self._quota.full(host, *_holder(claimant))
 
     def _limit(self, space: str, subtenant: str) -> int:
-        """Return how many names a member, or its sub-tenant, may have; 0 for any number, as for Clusters at the hub."""
+        """Return the name limit of a member or its sub-tenant; 0 for no limit, as for Clusters at the hub."""
         tenant = self._inventory.tenant_of(space)
         if tenant is None:
             return 0
@@ -422,7 +422,7 @@ class Names:
         return first_broken(HOSTNAMES.kind, hostnames, records) or self._inventory.domains_problem()
 
     def _unreadable(self, space: str) -> str:
-        """Return why the claims of the member with this namespace are unknown, empty when they are known."""
+        """Return why the claims of the member with this namespace are unknown; empty if they are known."""
         for kind, cache in self._caches.items():
             if cache.problem:
                 return f"{kind}: {cache.problem}"
@@ -535,7 +535,7 @@ def _of_names(tenant: Tenant) -> Sequence[object]:
 
 
 def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
-    """Return the reason why a name is not published, empty when it is, and the seconds until that may be shown."""
+    """Return why a name is not published (empty if it is), and the seconds until users may see that."""
     bad = problem(obj)
     if bad is None:
         return "", 0.0
@@ -544,7 +544,7 @@ def why_unpublished(obj: Hostname | None, now: datetime) -> tuple[str, float]:
 
 
 def problem(obj: Hostname | None) -> WireCondition | None:
-    """Return the first condition that says why a name is not published; None where there is no zone for it."""
+    """Return the first condition that says why a name is not published; None if no zone contains it."""
     conditions = (obj.status.conditions or ()) if obj is not None and not obj.deleting else ()
     if any(condition.reason == ConditionReason.NO_SUCH_ZONE for condition in conditions):
         return None
@@ -553,16 +553,16 @@ def problem(obj: Hostname | None) -> WireCondition | None:
 
 
 def _holder(claimant: NameClaimant | None) -> tuple[str, str]:
-    """Return the member's namespace and the sub-tenant that a name of ``claimant`` counts for."""
+    """Return the member's namespace and the sub-tenant whose quota a name of ``claimant`` uses."""
     return (claimant.space, claimant.subtenant) if claimant is not None else ("", "")
 
 
-#: The namespace of a member, and one of its sub-tenants; empty for all of the member.
+#: The namespace of a member, and one of its sub-tenants; empty for the whole member.
 _Part = tuple[str, str]
 
 
 class Quota:
-    """The names by member and sub-tenant; ``limit_of`` returns how many one may have, 0 for any number."""
+    """The names by member and sub-tenant; ``limit_of`` returns the limit of each, 0 for no limit."""
 
     def __init__(self, limit_of: Callable[[str, str], int]) -> None:
         self._limit_of = limit_of
@@ -571,7 +571,7 @@ class Quota:
         self._waiting: dict[_Part, dict[str, None]] = {}
 
     def hold(self, host: str, space: str | None, subtenant: str = "") -> list[str]:
-        """Count ``host`` for ``space``, for none when that is None or empty; return the names that now have room."""
+        """Count ``host`` for ``space`` (None or empty: for no member); return the names that now have room."""
         before, parts = self._holders.pop(host, []), _parts(space, subtenant)
         for part in before:
             self._names[part].discard(host)
@@ -588,7 +588,7 @@ class Quota:
         return bool(self.full_parts(host, space, subtenant))
 
     def full_parts(self, host: str, space: str, subtenant: str) -> list[_Part]:
-        """Return the member and the sub-tenant, as far as ``host`` would exceed their limits."""
+        """Return the member and the sub-tenant whose limits ``host`` would exceed."""
         return [
             part
             for part in _parts(space, subtenant)
@@ -597,7 +597,7 @@ class Quota:
         ]
 
     def refused(self, host: str, parts: Collection[_Part]) -> list[str]:
-        """Replace the limits for which ``host`` waits; return other names that get the room of the former ones."""
+        """Replace the limits that ``host`` waits for; return the other names that get room at the former limits."""
         for part in parts:
             self._waiting.setdefault(part, {})[host] = None
         left = [part for part, hosts in self._waiting.items() if host in hosts and part not in parts]

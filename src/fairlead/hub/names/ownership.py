@@ -4,7 +4,7 @@
     claimant   the member's object behind it (Ingress, Gateway, route, Service), with its load balancer and its age
     claim      a claimant requests a host
 
-A host is given by these rules:
+Rules of ownership:
 
     has an owner that still asks for it, and may       that owner
     no owner                                           the oldest object that asks and may, then by member and name
@@ -61,24 +61,24 @@ class NameDecision(msgspec.Struct, frozen=True):
 
 
 class Domains:
-    """The member of each domain; for a host the longest domain counts. ``zones`` are those of the operator."""
+    """The member of each domain; the longest domain that contains a host applies. ``zones`` are the operator's."""
 
     def __init__(self, tenants: Iterable[Tenant] = (), hub_domain: str = "", zones: Iterable[str] = ()) -> None:
         tenants = [tenant for tenant in tenants if not tenant.refused]
         self._zones = frozenset(zones)
-        #: The namespace of the only member: there is no other member whose names need protection.
+        #: The namespace of the only member, when no other member's names need protection.
         self._only = tenants[0].namespace if len(tenants) == 1 else None
         self._holders: dict[str, str] = {hub_domain: NOBODYS} if hub_domain else {}
         self._holders |= {domain: tenant.namespace for domain, tenant in domain_holders(tenants).items()}
 
     def differences(self, other: Domains) -> frozenset[str]:
-        """Return the domains that have another holder in ``other``, and the zones of only one of the two."""
+        """Return the domains with a different owner in ``other``, and the zones that only one of the two has."""
         names = {*self._holders, *other._holders}
         changed = (name for name in names if self._holders.get(name) != other._holders.get(name))
         return frozenset(changed) | (self._zones ^ other._zones)
 
     def differ_for_wildcards(self, other: Domains) -> bool:
-        """Return whether the only member is another one in ``other``, so that wildcards may have other owners."""
+        """Return whether ``other`` has a different only member, so that owners of wildcards may change."""
         return self._only != other._only
 
     def published(self, host: str) -> bool:
@@ -162,8 +162,8 @@ class NameClaimant(msgspec.Struct, frozen=True):
 
     ``space`` is its member's namespace at the hub, ``created`` its creation time there (RFC 3339).
     ``former``: the name was generated in a former domain of the member.
-    ``subtenant``: the one that its names count for, empty where sub-tenants have no limits.
-    ``late``: the object represents many objects of the member, whose own claims go first.
+    ``subtenant``: the sub-tenant whose quota its names use, empty if sub-tenants have no limits.
+    ``late``: the object represents many objects of the member, whose own claims take precedence.
     """
 
     space: str
@@ -181,12 +181,12 @@ class NameClaimant(msgspec.Struct, frozen=True):
 
     @property
     def order(self) -> Order:
-        """Return the order in which a name without an owner is given: older first, then by member and name."""
+        """Return the sort key for a name without an owner: oldest first, then by member and name."""
         return (self.late, self.created, self.member or self.space, self.namespace, self.name, str(self.load_balancer))
 
 
 class NameClaims:
-    """All claims at a hub, by source, host and load balancer; a change costs the hosts of its source."""
+    """All claims at a hub, by source, host and load balancer; a change costs time for its source's hosts only."""
 
     def __init__(self) -> None:
         self._by_source: dict[ClaimSource, Mapping[str, NameClaimant]] = {}
@@ -197,7 +197,7 @@ class NameClaims:
         self._by_load_balancer: dict[LoadBalancerKey, set[ClaimSource]] = {}
 
     def put(self, source: ClaimSource, hosts: Mapping[str, NameClaimant]) -> frozenset[str]:
-        """Replace the claims of ``source``, by none if ``hosts`` is empty; return the hosts that changed."""
+        """Replace the claims of ``source``; empty ``hosts`` removes them. Return the hosts that changed."""
         before = self._by_source.get(source, {})
         if before == hosts:
             return frozenset()
@@ -250,7 +250,7 @@ class NameClaims:
         return self.below(wildcard) | own
 
     def at_load_balancer(self, key: LoadBalancerKey) -> frozenset[str]:
-        """Return the hosts that are claimed for one load balancer."""
+        """Return the hosts claimed for one load balancer."""
         sources = self._by_load_balancer.get(key, set())
         return frozenset(host for source in sources for host in self._by_source[source])
 
@@ -270,7 +270,7 @@ _NAME_LIMIT = 253
 
 
 def object_name(host: str) -> str:
-    """Name the Hostname of ``host``: the host itself where that is a valid name of an object.
+    """Name the Hostname of ``host``: the host itself if it is a valid object name.
 
     Otherwise the first label is a digest of 64 characters, longer than any label of a host.
     """
@@ -281,7 +281,7 @@ def object_name(host: str) -> str:
 
 
 def is_of_claims(hostname: Hostname) -> bool:
-    """Return whether a Hostname was written for a claim; others, such as those of operators, are never changed."""
+    """Return whether a Hostname was written for a claim; others, such as an operator's, are never changed."""
     return bool(hostname.spec.owner.load_balancer)
 
 
@@ -300,18 +300,18 @@ def hostname_spec(
     *,
     down: Collection[LoadBalancerKey] = (),
 ) -> HostnameSpec:
-    """Return the spec of the Hostname of ``host``; ``down``: load balancers that do not serve, and others might."""
+    """Return the spec of the Hostname of ``host``; ``down``: load balancers that fail while others may serve."""
     keys = decision.load_balancers
     shown = [address for key in keys for address in addresses.of(key)]
     numeric = {address for address in shown if family_of(address) is not None}
     named = next((address for address in shown if address not in numeric), "")
     if recorded is not None and recorded.owner.load_balancer in map(str, keys) and not all(map(addresses.of, keys)):
-        # An address that is missing for a moment is kept, unless another load balancer has it by now.
+        # A briefly missing address is kept, unless another load balancer has it by now.
         numeric |= {address for address in recorded.addresses if not addresses.is_of_others(address, keys)}
         named = named or recorded.cname
     shown_addresses = sorted(numeric)[:MAX_ADDRESSES]
     serving = {address for key in {*keys} - {*down} for address in addresses.of(key)}
-    # An address of the record that a serving load balancer lacks for a moment is not one of those that are down.
+    # A recorded address that a serving load balancer briefly lacks is not counted as down.
     failed = numeric if {*keys} <= {*down} else {address for key in down for address in addresses.of(key)}
     return HostnameSpec(
         host=host,
@@ -361,7 +361,7 @@ class LoadBalancerAddresses:
     def __init__(self) -> None:
         self._known: dict[LoadBalancerKey, tuple[str, ...]] = {}
         self._holders: dict[str, set[LoadBalancerKey]] = {}
-        #: Since when load balancers do not serve.
+        #: The times since when load balancers have been down.
         self._down: dict[LoadBalancerKey, datetime] = {}
 
     def put(self, key: LoadBalancerKey, status: IntentStatus | None) -> bool:
@@ -386,7 +386,7 @@ class LoadBalancerAddresses:
         return now != before or since != down
 
     def down_since(self, key: LoadBalancerKey) -> datetime | None:
-        """Return since when a load balancer does not serve; None while it does, or when that is not known."""
+        """Return since when a load balancer has been down; None if it serves or the time is unknown."""
         return self._down.get(key)
 
     def of(self, key: LoadBalancerKey) -> tuple[str, ...]:
@@ -394,13 +394,13 @@ class LoadBalancerAddresses:
         return self._known.get(key, ())
 
     def is_of_others(self, address: str, keys: Collection[LoadBalancerKey]) -> bool:
-        """Return whether only load balancers that are not in ``keys`` have ``address``."""
+        """Return whether ``address`` belongs only to load balancers outside ``keys``."""
         holders = self._holders.get(address, set())
         return bool(holders) and not holders & set(keys)
 
 
 def down_since(status: IntentStatus) -> datetime | None:
-    """Return since when all proxies or all targets of a load balancer are down; None when that is not known."""
+    """Return since when all proxies or all targets of a load balancer have been down; None if unknown."""
     for condition in status.conditions or ():
         if condition.status == "False" and (condition.type, condition.reason) in _DOWN:
             return parsed_time(condition.last_transition_time)

@@ -1,1 +1,1 @@
-"""The providers of one hub: made, run, restored after a restart, changed one for another."""
+"""The providers of one hub: creation, operation, restoration after a restart, and migration between them."""

@@ -1,10 +1,10 @@
-"""The runners of one hub, by the name of their provider: built-in ones, and those that other packages install.
+"""The runners of one hub, by provider name: built-in providers, and those that other packages install.
 
     served     publishes to the hub's own data plane; runs on every replica, records nothing
     durable    created when a class first names its provider; works only while the hub leads, from records
 
-In: providers, and the entry points ``fairlead.providers``. Out: a mapping that grows. Never: a provider, or the import
-of its module, that no class has named.
+In: providers, and the entry points ``fairlead.providers``. Out: a mapping that grows. Never: creates a provider, or
+imports its module, unless a class names it.
 
 ``ProviderMigration`` places a load balancer, and moves it from one provider to another: make before break.
 
@@ -13,10 +13,10 @@ of its module, that no class has named.
     PREPARING  desired (of before)    desired          unchanged
     KEPT       desired (of before)    -                unchanged
 
-PREPARING lasts until the next provider has everything: frontend, targets, address. If that one refuses or fails, the
-serving provider keeps serving. After a crash the phase is the same: the serving provider is recorded, and so are the
-requests to durable providers. In: views, translations, the runners. Out: desired load balancers in the trackers.
-Never: a load balancer that no provider has completely, or a call of a provider that may not answer.
+PREPARING lasts until the next provider has everything: frontend, targets, address. If the next provider refuses or
+fails, the serving provider keeps serving. After a crash the phase is the same: the serving provider is recorded, and so
+are the requests to durable providers. In: views, translations, the runners. Out: desired load balancers in the
+trackers. Never: leaves a load balancer without a complete provider, or calls a provider that may not answer.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 _AGAIN_S = 2.0
 GROUP = "fairlead.providers"
 _Create = Callable[..., Provider]
-#: Built-in providers, also where the package is only on the path.
+#: Built-in providers, also when the package is on the path but not installed.
 _OURS = {
     "memory": "fairlead.providers.memory",
     "webhook": "fairlead.providers.webhook.provider",
@@ -130,7 +130,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             for name, provider in served.items()
         }
         self.durable: dict[str, DurableRunner] = {}
-        #: Why a provider that a class names cannot be started, a sentence by name.
+        #: Why a provider named by a class cannot be started, one sentence by name.
         self.problems: dict[str, str] = {}
         #: The capabilities of the providers; grows with the runners.
         self.capabilities: dict[str, Capabilities] = {name: provider.capabilities for name, provider in served.items()}
@@ -193,7 +193,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
         return True
 
     def silent(self, names: Iterable[str]) -> list[str]:
-        """Return those of ``names`` that do not run here, or not yet: only they can release what they recorded."""
+        """Return the providers in ``names`` that do not run here (yet); only they can release their records."""
         runners = {name: self.get(name) for name in names}
         return [name for name, runner in runners.items() if runner is None or not runner.loaded]
 
@@ -204,7 +204,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
                 runner.provider.keep(key, unread=True)
 
     def class_problem(self, name: str, parameters: Mapping[str, str]) -> str:
-        """Return the problem that a provider finds in the parameters of a class; empty for none."""
+        """Return the provider's error in the parameters of a class; empty if they are valid."""
         provider = self[name].provider if name in self else None
         if not isinstance(provider, ValidatesClasses):
             return ""
@@ -216,7 +216,7 @@ class ProviderRegistry(Mapping[str, ProviderRunner]):
             return ""
 
     def record_changed(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Pass on a watch event; a provider that a record names releases its backends, with or without a class."""
+        """Forward a watch event; a provider named by a record releases its backends even if no class names it."""
         named = new.spec.load_balancer.provider if new is not None else ""
         if named and named not in self._named:
             self._named.add(named)
@@ -331,9 +331,9 @@ def installed_providers(
     without: frozenset[str] = frozenset(),
     dry_run: bool = False,
 ) -> Mapping[str, Callable[[], Provider]]:
-    """Return a factory for each installed provider, by name; ``without`` those that run already.
+    """Return a factory for each installed provider, by name, ``without`` those that run already.
 
-    ``cluster`` is the hub's own. ``dry_run``: nothing must be changed; a provider may pass that on.
+    ``cluster`` is the hub's own. ``dry_run``: nothing may be changed; a provider may pass that on.
     """
     loaders: dict[str, Callable[[], _Create]] = {
         name: lambda module=module: import_module(module).create for name, module in _OURS.items()
@@ -381,13 +381,13 @@ class ProviderMigration:
         self._held = HeldTargets()
 
     def is_moving(self, obj: IntentObject, translation: Decision) -> bool:
-        """Return whether another provider serves ``obj`` than the one that it requests now."""
+        """Return whether ``obj`` is served by a provider other than the one that it requests now."""
         serving = obj.status.serving_provider
         moves = translation.desired is not None and serving not in ("", translation.provider)
         return moves and serving in self._providers and bool(_addresses(obj))
 
     async def missing(self, key: LoadBalancerKey, next_: Decision) -> str:
-        """Return what the next provider does not have yet, in one phrase; empty when it has everything."""
+        """Return the part that the next provider still lacks, in one phrase; empty if it is complete."""
         desired = next_.desired
         if desired is None or desired.paused:
             return "the load balancer is paused"
@@ -435,7 +435,7 @@ class ProviderMigration:
     def place(self, key: LoadBalancerKey, obj: IntentObject, placement: Placement, *, decides: bool = True) -> bool:
         """Put ``placement`` into the trackers; return whether some provider still has to release ``key``.
 
-        ``decides``: this hub does; otherwise only its proxies serve what another hub decides.
+        ``decides``: this hub decides; otherwise its proxies only serve the decisions of another hub.
         """
         serving = self._providers.get(placement.serving.provider)
         if decides or (serving is not None and not serving.durable):
@@ -465,7 +465,7 @@ class ProviderMigration:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _put(self, translation: Decision, obj: IntentObject | None = None) -> None:
-        """Put the desired state of ``translation``; ``obj``: the provider serves it already, with its held changes."""
+        """Put the desired state of ``translation``; ``obj``: the provider already serves it, with held changes."""
         desired, runner = translation.desired, self._providers.get(translation.provider)
         if desired is None or runner is None:
             return
@@ -473,7 +473,7 @@ class ProviderMigration:
         if obj is not None and not runner.durable:
             desired = self._held.first(desired, obj.status, is_new=desired.key not in runner.tracker)
         if restored:
-            # Also where the same is desired now: so far the worker has reported about what was restored.
+            # Also if the desired state is the same: so far the worker has reported only on the restored state.
             runner.tracker.touch((desired.key,))
         if runner.tracker.put(desired) or restored:
             runner.worker.trigger()
@@ -500,7 +500,7 @@ class ProviderMigration:
 
 
 def missing_targets(runner: ProviderRunner, key: LoadBalancerKey, desired: DesiredLoadBalancer) -> str:
-    """Return which part of ``desired`` its provider does not have yet, in one phrase; empty for none."""
+    """Return the part of ``desired`` that the provider still lacks, in one phrase; empty if none."""
     state = runner.tracker.state(key)
     if not runner.loaded or state is None or state.recorded_spec != desired.spec or state.ensure_again:
         return "the load balancer is not set up there yet"
@@ -530,7 +530,7 @@ def _addresses(obj: IntentObject) -> list[str]:
 
 
 def _is_announced(obj: IntentObject) -> bool:
-    """Return whether users can know the present address: it is written together with Programmed."""
+    """Return whether users can know the present address, which is written together with Programmed."""
     programmed = condition_of(obj.status.conditions, ConditionType.PROGRAMMED)
     current = programmed is not None and programmed.observed_generation == obj.metadata.generation
     return not _addresses(obj) or (current and is_taken_over(programmed))
@@ -543,7 +543,7 @@ def _with_targets(last: DesiredLoadBalancer, now: DesiredLoadBalancer) -> Desire
 
 
 class HeldTargets:
-    """The load balancers that were put with the held changes of an earlier process, until what is desired now is put.
+    """The load balancers put with the held changes of an earlier process, until the present desired state is put.
 
     Until then a report of their worker says nothing about the present targets.
     """
@@ -552,7 +552,7 @@ class HeldTargets:
         self._restored: dict[LoadBalancerKey, bool] = {}  # whether the worker has reported
 
     def first(self, desired: DesiredLoadBalancer, status: IntentStatus, *, is_new: bool) -> DesiredLoadBalancer:
-        """Return what is put instead of ``desired``; ``is_new``: this process has not put this load balancer before."""
+        """Return the state to put instead of ``desired``; ``is_new``: first put of this process."""
         key = desired.key
         if self._restored.get(key, not is_new):
             self._restored.pop(key, None)
@@ -565,7 +565,7 @@ class HeldTargets:
         return before
 
     def has_reported(self, key: LoadBalancerKey) -> bool:
-        """Return whether the worker has reported about what was restored, so that the present targets can be put."""
+        """Return whether the worker has reported on the restored state, so that the present targets can be put."""
         return self._restored.get(key, False)
 
     def reported(self, key: LoadBalancerKey) -> bool:
@@ -581,7 +581,7 @@ class HeldTargets:
 
 
 def as_held(desired: DesiredLoadBalancer, held: Sequence[Held]) -> DesiredLoadBalancer:
-    """Return ``desired`` with the targets whose removal ``held`` lists, and without those whose addition it lists."""
+    """Return ``desired`` with the targets whose removal is ``held``, and without those whose addition is."""
     targets: dict[ListenerKey, dict[TargetKey, Target]] = {}
     for row in held:
         change = row.change

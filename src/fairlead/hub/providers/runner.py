@@ -1,11 +1,11 @@
-"""One provider with everything that drives it: tracker, ledger, worker, and what was observed there last.
+"""One provider with everything that drives it: tracker, ledger, worker, and its last observed state.
 
     ProviderRunner   the hub serves the provider's whole state: the ledger is in memory, ``observe`` is local
     DurableRunner    begins each ``Term`` of leadership from records and frontends, and works only while the hub leads;
                      observed is what was read back last, since an accepted request does not prove anything
 
 In: records and frontends as read when a term begins, and then what the watch shows. Out: load balancers at the
-provider, ``Observed``. Never: what an earlier term believed, or a caller that waits for a remote provider.
+provider, ``Observed``. Never: uses the state of an earlier term, or makes a caller wait for a remote provider.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from fairlead.sync.worker import Worker
 
 log = structlog.get_logger(__name__)
 
-#: How long one call of a provider may take before it counts as lost.
+#: Seconds after which a call of a provider counts as lost.
 CALL_LIMIT_S = 120.0
 
 
@@ -87,13 +87,13 @@ class DurableRunner(ProviderRunner):
         settings.provider.on_change(self._provider_changed)
 
     def begin(self, records: Iterable[BackendRecord], frontends: Mapping[LoadBalancerKey, Provisioned]) -> None:
-        """Begin a term: the state in memory is replaced by the recorded one."""
+        """Begin a term: replace the state in memory by the recorded state."""
         term = Term(self._settings, self._drains, records, frontends)
         self.tracker, self.worker, self.ledger, self.readback = term.tracker, term.worker, term.ledger, term.readback
         self.loaded = True
 
     def end(self) -> None:
-        """End the term: the records are no longer known."""
+        """End the term and forget the records."""
         self.loaded = False
 
     async def run(self) -> None:
@@ -125,10 +125,10 @@ class DurableRunner(ProviderRunner):
 
 
 class DrainStarts:
-    """When this process first saw each recorded backend drain, by its own monotonic clock.
+    """When this process first observed the drain of each recorded backend, by its own monotonic clock.
 
     The time in a record is by the clock of another leader, or from before a clock jump: it could end a drain too early.
-    Only observed time counts, so that a drain takes longer after a restart, and never shorter.
+    Only observed time counts, so a restart can lengthen a drain but never shorten it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -136,7 +136,7 @@ class DrainStarts:
         self._since_s: dict[ObjectKey, tuple[tuple[str, str | None], float]] = {}
 
     def note(self, old: BackendRecord | None, new: BackendRecord | None) -> None:
-        """Note a record that was created, changed or deleted; a replica on standby does so, too."""
+        """Note a record that was created, changed or deleted, also on a standby replica."""
         if new is not None and new.status.state == "Draining":
             self.since_s(new)
         elif (record := new or old) is not None:
@@ -275,7 +275,7 @@ class Term:
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """The recorded state of a load balancer that was, or may have been, set up before, for its provider."""
+    """The recorded state of a load balancer that its provider has, or may have, set up before."""
 
     spec: FrontendSpec
     info: Mapping[str, str]
@@ -308,7 +308,7 @@ def restore(
             targets: dict[TargetKey, Registered] = done.setdefault(listener_of(record), {})
             targets[registered.target.key] = registered
         answered = bool(certain or frontend.info or frontend.addresses or frontend.epoch)
-        # A registered backend was registered somewhere; without their object, records are all that is left of it.
+        # A registered backend was registered somewhere; if the object is gone, the records are the only trace of it.
         unanswered = not answered and bool(frontend.state) and all(map(_may_not_be_there, own_records))
         tracker.restore(spec, done, certain=certain, unanswered=unanswered)
         info = frontend.info or (own_records[0].spec.load_balancer.info if own_records else {}) or {}
@@ -317,7 +317,7 @@ def restore(
 
 
 def restored_backends(records: Iterable[BackendRecord], drains: DrainStarts) -> tuple[RestoredBackend, ...]:
-    """Return those of ``records`` whose backends are certainly registered, or drained."""
+    """Return the ``records`` whose backends are certainly registered, or drained."""
     known = ((record, registered_of(record, drains)) for record in records)
     return tuple(
         RestoredBackend(listener_of(record), registered.target, facts_of(record))
@@ -346,7 +346,7 @@ def place_of(record: BackendRecord) -> tuple[LoadBalancerKey, ListenerKey, Targe
 
 
 async def observed_of(runner: ProviderRunner, key: LoadBalancerKey, frontend: Provisioned | None) -> Observed | None:
-    """Return the provider's state of ``key``, None while that is unknown; an error is returned as its message.
+    """Return the provider's state of ``key``, None while unknown; an error is returned as its message.
 
     A load balancer that was never read back is read back soon.
     """

@@ -1,9 +1,10 @@
-"""Addresses and proxy ports of load balancers: which one each has, and the AddressPools that they come from.
+"""Addresses and proxy ports of load balancers: allocations, and the AddressPools that they come from.
 
 Recorded allocations are read before a new one is made, so that a restart never moves an address. A load balancer keeps
-its address, also when the pool changes or is deleted. A release wakes all load balancers that wait; a released address
-rests, so that clients that still know it do not reach another load balancer. In: AddressPools, objects and their
-recorded allocations. Out: an allocation to record, or the condition why there is none; the status of each pool.
+its address, also when the pool changes or is deleted. A release wakes all waiting load balancers; a released address
+rests, so that clients that still use it do not reach another load balancer. In: AddressPools, objects and their
+recorded allocations. Out: an allocation to record, or a condition with the reason for its absence; the status of each
+pool.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ NOTHING = Allocation()
 #: An address and its AddressPool; empty for ``OWN_POOL``.
 _Place = tuple[str, str]
 _ANY = "leave spec.address empty to get a free one"
-#: How long a released address is given to another load balancer only when no other is free, in seconds.
+#: Seconds for which a released address is given to another load balancer only if no other address is free.
 REST_S = 600.0
 #: Many addresses may be allocated at once; one write of the pool's status counts them all.
 _GATHER_S = 2.0
@@ -89,7 +90,7 @@ class _Holding(msgspec.Struct, frozen=True):
 
 
 class PortLimit(NamedTuple):
-    """How many ports ``load_balancers`` may have, all of the member where that is None; 0 for any number."""
+    """The port limit of ``load_balancers``, None for all of the member; 0 for no limit."""
 
     most: int
     who: str
@@ -108,7 +109,7 @@ class AddressAllocator:
     """Allocates addresses of pools, and proxy ports of each group (a tenant's namespace).
 
     ``pool``: that of --address-pool. ``changed`` is called when an address is allocated or released. ``given`` gets the
-    addresses and ports at which each load balancer answers. ``wake`` is called with the load balancers that wait,
+    addresses and ports at which each load balancer answers. ``wake`` is called with the waiting load balancers
     whenever an address, a port or a part of a quota is released.
     """
 
@@ -130,7 +131,7 @@ class AddressAllocator:
         #: Released addresses, the longest resting first.
         self._resting: dict[str, _Rest] = {}
         self._waiting: set[LoadBalancerKey] = set()
-        #: The address and the ports for which load balancers wait that another one of their member has.
+        #: The address and ports that load balancers wait for because another one of the same member has them.
         self._wanted: dict[LoadBalancerKey, tuple[str, frozenset[ListenerKey]]] = {}
         #: Pairs that wait for a port of each other, and were woken to report it.
         self._swaps: set[frozenset[LoadBalancerKey]] = set()
@@ -159,7 +160,7 @@ class AddressAllocator:
         return sum(self._held[key].open for key in load_balancers if key in self._held)
 
     def given(self) -> Iterable[tuple[str, str]]:
-        """Return each address of each load balancer with its pool, in no order."""
+        """Return each address of each load balancer with its pool, in no particular order."""
         return [place for holding in self._held.values() for place in holding.places]
 
     def hold(
@@ -188,11 +189,11 @@ class AddressAllocator:
         self._put(key, holding)
 
     def block(self, key: LoadBalancerKey, why: str) -> None:
-        """Allocate nothing new: the allocation of ``key`` is unknown. ``why`` names the object that is unreadable."""
+        """Pause new allocations: the allocation of ``key`` is unknown. ``why`` names the unreadable object."""
         self._unknown[key] = why
 
     def unblock(self, key: LoadBalancerKey) -> None:
-        """Allocate again: the allocation of ``key`` is known, or its object is deleted."""
+        """Resume allocations: the allocation of ``key`` is known, or its object is deleted."""
         if self._unknown.pop(key, ""):
             self._wake_waiting(f"{key} can be read again")
 
@@ -212,14 +213,14 @@ class AddressAllocator:
         self._waiting.add(key)
 
     def wake_rested(self) -> float | None:
-        """Wake the load balancers that wait, as an address may have rested; return the seconds until the next has."""
+        """Wake the waiting load balancers; return the seconds until the next address has rested."""
         self._forget_rested()
         self._wake_waiting("a released address has rested")
         rests = (rest.until_s - self._clock.monotonic() for rest in self._resting.values())
         return next(rests, None)
 
     def _put(self, key: LoadBalancerKey, holding: _Holding | None) -> bool:
-        """Replace the holding of ``key``; return whether that released anything, which wakes those that wait."""
+        """Replace the holding of ``key``; return whether that released anything, which wakes waiting load balancers."""
         old, new = self._held.pop(key, _Holding()), holding or _Holding()
         gone, now_s = old.addresses - new.addresses, self._clock.monotonic()
         for address in gone:
@@ -339,7 +340,7 @@ class AddressAllocator:
             self._swaps = {pair for pair in self._swaps if key not in pair}
 
     def _unknown_to(self, key: LoadBalancerKey, previous: Allocation, allocation: Allocation) -> str:
-        """Return why ``allocation`` may already belong to another load balancer; empty when it cannot."""
+        """Return why ``allocation`` may already belong to another load balancer; empty if it cannot."""
         if set(allocation.places) - set(previous.places):
             unknown = list(self._unknown.values())
         elif {port.proxy_port for port in allocation.ports} - {port.proxy_port for port in previous.ports}:
@@ -357,7 +358,7 @@ class AddressAllocator:
         listeners: Sequence[ListenerKey],
         wanted: WantedFamilies,
     ) -> tuple[Allocation, Condition | None]:
-        """Return one address of each wanted family that exists; or the previous ones, and why there are no others."""
+        """Return one address of each available wanted family; otherwise the previous addresses and the reason."""
         without_ports = msgspec.structs.replace(previous, ports=[])
         requests = by_family(requested_addresses(requested))
         earlier = by_family(address for address, _ in previous.places)
@@ -374,7 +375,7 @@ class AddressAllocator:
             place, problem = self._address(claimant, request, earlier_place, listeners, family)
             unused = earlier_place is not None and earlier_place not in recorded.places
             if problem is not None and unused and not request:
-                # Nothing was served at that address yet, so any other address will do.
+                # Nothing was served at that address yet, so any other address is acceptable.
                 place, problem = self._any_address(claimant, listeners, family)
             if place is not None and problem is None:
                 allocated.append(place)
@@ -389,7 +390,7 @@ class AddressAllocator:
         return Allocation(address, pool=pool, second_address=second, second_pool=second_pool), None
 
     def _family_of_pools(self, claimant: AddressClaimant) -> Family:
-        """Return the family of a load balancer that requests none: IPv4 where a pool has any."""
+        """Return the default family of a load balancer: IPv4 if a pool has IPv4 addresses."""
         families = {family for pool in self.pools.serving(claimant) for family in pool.ranges.families}
         return IPV6 if families == {IPV6} else IPV4
 
@@ -414,7 +415,7 @@ class AddressAllocator:
             )
         reserved = pool is not None and wanted in pool.reservations
         if wanted != earlier_address and not reserved and self._rests_for(key, wanted):
-            # Only the same member may decide that its former clients reach another load balancer.
+            # Only the same member may let its former clients reach another load balancer.
             return None, _problem(
                 ConditionReason.ADDRESS_NOT_USABLE,
                 f"spec.address: {wanted} was released by another member less than {REST_S / 60:g} minutes ago; wait, "
@@ -423,7 +424,7 @@ class AddressAllocator:
         return earlier if earlier is not None and wanted == earlier_address else _place(wanted, pool), None
 
     def _not_usable(self, claimant: AddressClaimant, wanted: str, pool: Pool | None) -> str:
-        """Return why ``claimant`` may not have ``wanted``, which it requests; empty when it may."""
+        """Return why ``claimant`` may not have the requested address ``wanted``; empty if it may."""
         choose = f"choose one of it, or {_ANY}"
         if pool is None:
             serving = self.pools.serving(claimant)
@@ -477,7 +478,7 @@ class AddressAllocator:
         return place, None if place is not None else _problem(reason, "; ".join(used_up))
 
     def _free_place(self, key: LoadBalancerKey, pools: Sequence[Pool], family: Family) -> _Place | None:
-        """Return the address that ``key`` released recently, else a free one, else the longest resting one."""
+        """Return the address that ``key`` released recently, else a free address, else the longest resting one."""
         for address, rest in self._resting.items():
             if rest.owner == key and (pool := _free_in(address, family, pools)) is not None:
                 return _place(address, pool)
@@ -491,7 +492,7 @@ class AddressAllocator:
         return None
 
     def _rests_for(self, key: LoadBalancerKey, address: str) -> bool:
-        """Return whether another member than that of ``key`` released ``address`` recently."""
+        """Return whether a member other than that of ``key`` released ``address`` recently."""
         rest = self._resting.get(address)
         return rest is not None and rest.owner.namespace != key.namespace
 
@@ -543,7 +544,7 @@ class AddressAllocator:
         *,
         requested: bool,
     ) -> str:
-        """Return the sentence about an address that ``other`` has, with the next step."""
+        """Return the message that ``other`` has the address, with the next step."""
         if other.namespace != key.namespace:
             # A member does not read which load balancers other members have.
             return f"{wanted} is taken by another load balancer; leave spec.address empty to get a free one"
@@ -556,7 +557,7 @@ class AddressAllocator:
             if (pair := frozenset((key, other))) not in self._swaps:
                 self._swaps.add(pair)
                 self._wake({other}, f"{key} waits for a port of it")
-            # A port belongs to one of them at a time, so a swap that closes no port is impossible.
+            # A port belongs to one load balancer at a time, so a swap without closing a port is impossible.
             return (
                 f"{taken}, which waits for {swapped} of {key}: both keep their ports. Remove one of these ports from "
                 "one of them, and add the new one once the other has it"
@@ -607,7 +608,7 @@ def _free_in(address: str, family: Family, pools: Iterable[Pool]) -> Pool | None
 
 
 def _is_odd(address: str) -> bool:
-    """Return whether one load balancer cannot listen on ``address``, such as an unspecified or multicast one."""
+    """Return whether ``address`` is unusable for a load balancer, such as an unspecified or multicast address."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

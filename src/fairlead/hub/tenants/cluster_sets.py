@@ -5,7 +5,7 @@
     addresses of Services ───────┘              └──────────► status of each ExportedService
 
 A member reads its own namespace only, so each gets copies of the slices of others. In: caches of the hub. Out: objects
-that differ from what is there. Never: changes or removes an import because something cannot be read, or because the
+that differ from the present ones. Never: changes or removes an import because something cannot be read, or because the
 agent of an exporter is silent for less time than its Tenant allows.
 """
 
@@ -44,7 +44,7 @@ from fairlead.translate.cluster_set import (
 
 #: Changes of one Service that follow each other within this time are one pass, beginning with the second of them.
 _GATHER_S = 0.02
-#: The fields of a Tenant without which its rights in a set are not known.
+#: The fields of a Tenant that its rights in a set depend on.
 _FIELDS_OF_SET = (
     "spec.namespace",
     "spec.clusterSet",
@@ -106,7 +106,7 @@ class ClusterSets:
         self._add({_origin(endpoint_slice) for endpoint_slice in inventory.import_slices.values()})
 
     def member_changed(self, namespace: str) -> None:
-        """Enqueue what a member exports: its agent may have been silent for longer than its Tenant allows."""
+        """Enqueue the exports of a member: its agent may have been silent for longer than its Tenant allows."""
         for export in self._inventory.exports.by_index("namespace", namespace):
             self._add(service_of_shared(export))
 
@@ -123,7 +123,7 @@ class ClusterSets:
                 self._add(service_of_shared(version) if version is not None else ())
 
     def _import_changed(self, old: ImportedService | None, new: ImportedService | None) -> None:
-        # The hub's own writes come back, too: only what others deleted is made again at once.
+        # The hub's own writes come back, too: only objects deleted by others are created again at once.
         if new is None and old is not None:
             self._add(service_of_shared(old))
 
@@ -152,10 +152,10 @@ class ClusterSets:
     # --- one Service --------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: SharedKey) -> None:
-        """Make all members have what they import of one Service, and answer its exports.
+        """Write all members' imports of one Service, and answer its exports.
 
         Raises:
-            Retry: something cannot be read, or the API did not accept a write; other members have theirs.
+            Retry: an object cannot be read, or the API did not accept a write; other members have their imports.
         """
         if not self._leading():
             return
@@ -191,7 +191,7 @@ class ClusterSets:
             raise error
 
     def _exports_of(self, key: SharedKey) -> tuple[list[MemberExport], bool]:
-        """Return the exports of a Service, and whether these are all: others exist and cannot be judged."""
+        """Return the exports of a Service, and whether the list is complete: some may be unreadable."""
         inventory, exports = self._inventory, list[MemberExport]()
         object_name = hub_name(*key)
         complete = not any(
@@ -279,7 +279,7 @@ class ClusterSets:
 
 
 def _difference(desired: EndpointSlice, present: EndpointSlice | None) -> str:
-    """Return why a slice has to be applied; agents write canonical slices, so most need not be made canonical."""
+    """Return why a slice must be applied; agents write canonical slices, so most need no conversion."""
     return slice_difference(desired, present) and slice_difference(canonical_slice(desired), present)
 
 
@@ -288,7 +288,7 @@ def _origin(obj: KubeObject) -> SharedKey:
 
 
 def _service_named(obj: ObjectKey) -> SharedKey:
-    """Return the Service that an export of this name is of; neither part holds a dot."""
+    """Return the Service that an export of this name belongs to; neither part contains a dot."""
     namespace, _, name = obj.name.partition(".")
     return (namespace, name)
 

@@ -1,13 +1,14 @@
 """Tenants: their namespace and rights at the hub, the state of their agent, and their removal.
 
-An agent is engaged, stale or lost by when this hub saw its lease change:
+An agent is engaged, stale or lost, depending on when this hub last saw its lease change:
 
     engaged ──40 s of silence──► stale ──5 min──► lost      any renewal ──► engaged
 
 An unreachable member is served from its last state; only ``drainWhenLost`` and ``dropWhenLost`` take it out of service.
 Time in which this hub could not read the leases does not count for them. A recorded state gets worse only once this hub
-has listened for as long as makes an agent stale. Ages are monotonic; when a lease is first seen, the API server's
-timestamp says how old it is. The hub compares the times that an agent writes with the server's, and trusts none.
+has listened for the time after which an agent is stale. Ages are monotonic; when a lease is first seen, the API
+server's timestamp says how old it is. The hub compares the times that an agent writes with the server's, and trusts
+none.
 
 A deleted Tenant is removed in steps, by command or by kubectl; serving stops by permission only:
 
@@ -17,7 +18,7 @@ A deleted Tenant is removed in steps, by command or by kubectl; serving stops by
     informed   its agent reported that the Services show it, or does not run: the finalizer is removed
 
 In: Tenants, and the objects in their namespaces. Out: the objects of ``translate/tenant.py`` where they differ, and the
-Tenant's status. Each step is repeatable and derived from the objects, so that a restarted hub continues. Never: touches
+Tenant's status. Each step is repeatable and derived from the objects, so that a restarted hub continues. Never: changes
 a namespace that is not the Tenant's.
 """
 
@@ -101,7 +102,7 @@ from fairlead.translate.tenant import build_domains_taken, domains_of, tenant_ob
 from fairlead.translate.view import MemberState
 
 CHECK_EVERY_S = 5.0
-#: Instead of a time: a silent member is kept in service.
+#: The value that keeps a silent member in service, instead of a time.
 _NEVER = "never"
 _WORSE: tuple[TenantState, ...] = ("Engaged", "Stale", "Lost")
 
@@ -119,7 +120,7 @@ class _Heard(msgspec.Struct):
 
 
 class MemberHealth:
-    """The last sign of life of each agent; ``leases`` are from the API server that stamps them."""
+    """The last sign of life of each agent; ``leases`` come from the API server that timestamps them."""
 
     def __init__(
         self, *, clock: Clock, changed: Callable[[str], None], leases: WatchCache[StampedLease] | None = None
@@ -153,7 +154,7 @@ class MemberHealth:
         self._reported.pop(namespace, None)
 
     def age_s(self, namespace: str) -> float | None:
-        """Return the seconds since the agent last reported, None when it never has."""
+        """Return the seconds since the agent last reported, None if it never has."""
         heard = self._heard.get(namespace)
         return None if heard is None else self._clock.monotonic() - heard.at_s
 
@@ -163,7 +164,7 @@ class MemberHealth:
         return heard.at if heard else ""
 
     def clock_ahead_s(self, namespace: str) -> float:
-        """Return by how many seconds the agent's clock is ahead of the API server's; 0 when hardly noticeable."""
+        """Return by how many seconds the agent's clock is ahead of the API server's; 0 if negligible."""
         heard = self._heard.get(namespace)
         return heard.ahead_s if heard is not None else 0.0
 
@@ -209,7 +210,7 @@ class MemberHealth:
         return MemberState(f"{text}; its last state is served", silent_since=since)
 
     async def run(self) -> None:
-        """Notice silences until cancelled."""
+        """Detect silent agents until cancelled."""
         looked_s = self._clock.monotonic()
         while True:
             await self._clock.sleep(CHECK_EVERY_S)
@@ -245,14 +246,14 @@ class MemberHealth:
             self._changed(namespace)
 
 
-#: Changes of what a member uses are gathered for so long, so that a burst is one write.
+#: How long changes of a member's usage are combined, so that a burst is one write.
 COUNT_AFTER_S = 5.0
 
 
 class MemberQuotas:
-    """Counts what each member uses of the limits of its Tenant, and decides whether a new load balancer exceeds one.
+    """Counts each member's usage of the limits of its Tenant, and decides whether a new load balancer exceeds one.
 
-    ``changed`` is called with the name of a Tenant that may use more or less.
+    ``changed`` is called with the name of a Tenant whose usage may have changed.
     """
 
     def __init__(self, inventory: Inventory, allocator: AddressAllocator, changed: Callable[[str], None]) -> None:
@@ -275,7 +276,7 @@ class MemberQuotas:
         objects.cache.broken.on_change(lambda _obj: self._within.clear())
 
     def watch(self) -> None:
-        """Subscribe to the other objects that count."""
+        """Subscribe to the other counted objects."""
         caches = self._inventory.caches
         for cache in (caches.get(LOAD_BALANCER_ROUTES.plural), self._inventory.managed):
             if cache is not None:
@@ -284,7 +285,7 @@ class MemberQuotas:
         self._inventory.classes.on_change(self._class_changed)
 
     def note(self, key: LoadBalancerKey, targets: int | None) -> None:
-        """Take the number of targets of a load balancer, None if it has gone."""
+        """Record the number of targets of a load balancer, None if it was deleted."""
         of_member = self._targets.setdefault(key.namespace, {})
         if of_member.get(key) == targets:
             return
@@ -295,7 +296,7 @@ class MemberQuotas:
         self._changed_in(key.namespace)
 
     def used(self, tenant: Tenant) -> TenantUsed:
-        """Return what a member uses now."""
+        """Return the present usage of a member."""
         namespace, routes = tenant.namespace, self._inventory.caches.get(LOAD_BALANCER_ROUTES.plural)
         certificates = self._inventory.managed.indexed("namespace", namespace)
         ports, addresses = self._allocator.used(namespace)
@@ -322,9 +323,9 @@ class MemberQuotas:
         return used[:MAX_SUBTENANTS] or None
 
     def _used_by_subtenants(self, tenant: Tenant) -> list[SubtenantUsed] | None:
-        """Return what each sub-tenant uses; None for a Tenant without limits of sub-tenants.
+        """Return the usage of each sub-tenant; None for a Tenant without limits of sub-tenants.
 
-        Those without a limit count, too: what they have when they get one stays.
+        Sub-tenants without a limit are counted, too: they keep their load balancers when they get a limit.
         """
         if not tenant.spec.subtenants:
             return None
@@ -341,7 +342,7 @@ class MemberQuotas:
         listed = {entry.name for entry in tenant.spec.subtenants}
         for name in sorted({*load_balancers, *counted, *certificates, *named, *listed} - {"", EACH_SUBTENANT}):
             limit, total = tenant.limits_of(name).max_routes, counted[name]
-            # What was served when the limit came, or became lower, stays.
+            # Load balancers that were served when the limit was set or lowered stay.
             within = max(limit, served.get(name, 0)) if limit and before is not None else total
             targets = self._targets_of(tenant, name)
             ports = self._allocator.open_of(objects.key(obj) for objects, obj in self._objects(namespace, name))
@@ -351,7 +352,7 @@ class MemberQuotas:
         return used[:MAX_SUBTENANTS]
 
     def excess(self, key: LoadBalancerKey, tenant: Tenant, obj: Any) -> str:
-        """Return why a load balancer that is not served yet, or moves to a class, exceeds a limit; else empty."""
+        """Return the limit error of a load balancer that is not served yet or changes its class; empty if none."""
         limits_for = tenant.limits_for(subtenant_of(obj)) if obj.status.accepted is None else ()
         for part, who, limits, field in limits_for:
             most, of = limits.max_load_balancers, partial(_is_of, part)
@@ -380,7 +381,7 @@ class MemberQuotas:
         return ""
 
     def port_limits(self, tenant: Tenant | None, subtenant: str, by_default: int) -> list[PortLimit]:
-        """Return the limits of ports of a load balancer; ``by_default`` is that of a Tenant without one."""
+        """Return the port limits of a load balancer; ``by_default`` applies to a Tenant without one."""
         if tenant is None:
             return []
         field = "spec.maxPorts of the Tenant, --tenant-ports of the hub"
@@ -422,12 +423,12 @@ class MemberQuotas:
     def _within_limit(
         self, namespace: str, limit: int, part: str, counts: Callable[[Any], bool], serves: Callable[[Any], bool]
     ) -> frozenset[LoadBalancerKey]:
-        """Return the load balancers within a limit, of those that ``counts`` selects; ``serves`` are kept."""
+        """Return the load balancers within a limit among those that ``counts`` selects; ``serves`` are kept."""
         of_namespace = self._within.setdefault(namespace, {})
         known = of_namespace.get(part)
         if known is None or known[0] != limit:
             present = [entry for entry in self._objects(namespace) if counts(entry[1])]
-            # A lower limit takes nothing away: more than it allows may be served.
+            # A lower limit removes nothing: more than it allows may be served.
             first = heapq.nsmallest(
                 max(0, limit - self._unread(namespace)), present, key=lambda entry: self._rank(entry, serves)
             )
@@ -491,7 +492,7 @@ def _is_in_class(name: str, obj: Any) -> bool:
 
 
 _ANNOTATION_HASH = "fairlead.dev/applied"
-#: Objects that were deleted by hand are created again within this time; the check only reads.
+#: Manually deleted objects are created again within this time; the check only reads.
 _CHECK_AFTER_S = 300.0
 #: How often the hub checks whether names in a former domain are still needed, in seconds.
 _FORMER_S = 10.0
@@ -581,7 +582,7 @@ class Tenants:
         return again_s
 
     async def _ensure(self, tenant: Tenant) -> str:
-        """Apply what is missing or different; return a sentence when the namespace belongs to another owner."""
+        """Apply missing and different objects; return a message if the namespace belongs to another owner."""
         name = tenant.metadata.name
         try:
             namespace = await self._cluster.get(NAMESPACES, "", tenant.namespace)
@@ -629,7 +630,7 @@ class Tenants:
         new = next_status(
             tenant, ensured, agent, now=now, removal=removal, domain=domain, former=former, domains_taken=taken
         )
-        # One hub counts: that of the region of the member.
+        # Only the hub of the member's region counts.
         counts = self._inventory.decides_in(tenant.spec.region)
         used = old.used if not counts else None if tenant.refused else self._quotas.used(tenant)
         new = msgspec.structs.replace(new, used=used)
@@ -648,7 +649,7 @@ def _uses_less(before: TenantUsed, now: TenantUsed) -> bool:
 
 
 def concerned_by(old: Tenant | None, new: Tenant | None, inventory: Inventory) -> set[str]:
-    """Return the Tenants to reconcile after a change of one: itself, and those with its domains or namespace."""
+    """Return the Tenants to reconcile after a change of one: that Tenant, and those with its domains or namespace."""
     names: set[str] = set()
     if new is not None and (old is None or not only_status_changed(old, new)):
         names.add(new.metadata.name)
@@ -708,7 +709,7 @@ def _resolves(obj: Hostname | None) -> bool:
 
 
 class AgentState(msgspec.Struct, frozen=True, gc=False):
-    """A member's agent: its state, its last report (RFC 3339, the API server's clock), and the error of its clock."""
+    """The state of a member's agent, its last report (RFC 3339, the API server's clock), and its clock skew."""
 
     state: TenantState = "Pending"
     last_sync: str = ""
@@ -733,7 +734,7 @@ def next_status(
     former: Sequence[FormerDomain] = (),
     domains_taken: Condition | None = None,
 ) -> TenantStatus:
-    """Return the status of ``tenant``; its lastSyncTime changes with the state, not at every report.
+    """Return the status of ``tenant``; lastSyncTime changes with the state, not at every report.
 
     ``domain`` is where its names are generated, ``former`` where they are kept. ``removal``: the conditions of a Tenant
     that is being removed, instead of Ready. ``domains_taken``: another member has one of its domains.
@@ -823,7 +824,7 @@ class TenantRemoval:
             return RemovalStep((_not_ready(ConditionReason.IN_USE, text),), _HELD_S)
         objects = self._objects(tenant.namespace)
         if held := why_held(tenant, objects):
-            # The agent made a load balancer before it was informed: the agent has to run until that is deleted.
+            # The agent created a load balancer before it was informed: it must run until that is deleted.
             await self._set_leaving(tenant, leaving=False)
             return RemovalStep((held,), _HELD_S)
         await self._set_leaving(tenant, leaving=True)
@@ -858,7 +859,7 @@ class TenantRemoval:
         return namespace.label(LABEL_TENANT) == tenant.metadata.name
 
     async def _set_leaving(self, tenant: Tenant, *, leaving: bool) -> None:
-        """Inform the agent whether its Tenant leaves, and take or return its right to create load balancers."""
+        """Inform the agent whether its Tenant leaves, and revoke or restore its right to create load balancers."""
         lease = self._inventory.leases.get(tenant.namespace, AGENT_LEASE)
         informed = lease is not None and bool(lease.annotation(ANNOTATION_LEAVING))
         if lease is not None and informed != leaving:
@@ -891,7 +892,7 @@ class TenantRemoval:
 
 
 def why_held(tenant: Tenant, objects: Sequence[tuple[LoadBalancerKey, IntentObject]]) -> Condition | None:
-    """Return why the Tenant cannot be removed now, None when it can."""
+    """Return why the Tenant cannot be removed now, None if it can."""
     for key, obj in objects:
         if LABEL_DO_NOT_DELETE in (obj.metadata.labels or {}):
             return _not_ready(

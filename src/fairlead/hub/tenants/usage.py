@@ -1,16 +1,16 @@
-"""Usage by load balancer and hour, from the counters of proxies, stored so that no restart loses or repeats any.
+"""Usage by load balancer and hour, from the counters of proxies; a restart neither loses nor repeats usage.
 
     every few seconds      read the counters; what was added belongs to the present hour
     with traffic           ConfigMap fairlead-usage-NAME of the hub: the open hours, and the counts of each proxy so far
     at the end of an hour  ConfigMap fairlead-usage-MONTH in the tenant's namespace: the rows of the hour
     a changed address      ConfigMap fairlead-usage-held there: addresses and certificates, from when to when
 
-A proxy counts on while no hub runs: the next hub adds the difference to the stored counts. A proxy that was restarted
-has counted from zero. Each hub of a machine stores what its own proxies count; of several replicas in a cluster the
-leader does. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes none. The
-hub's namespace has those of no tenant, and of tenants that were removed.
-A text that cannot be read is moved to another key, and a namespace that refuses a write keeps no other one waiting.
-Never: more than ``MOST_BYTES`` for a month; a write that adds to what is stored, or that replaces an unreadable text.
+A proxy continues to count while no hub runs: the next hub adds the difference to the stored counts. A proxy that was
+restarted has counted from zero. Each hub of a machine stores what its own proxies count; of several replicas in a
+cluster the leader does. In: readings of proxies, objects of load balancers. Out: these ConfigMaps; an idle hub writes
+none. The hub's namespace has the ConfigMaps of removed tenants, and those without a tenant. A text that cannot be read
+is moved to another key, and a namespace that refuses a write does not delay others. Never: more than ``MOST_BYTES`` for
+a month; a write that adds to what is stored, or that replaces an unreadable text.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ from fairlead.runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: How often counters are read: what a proxy has counted since then is lost when it dies.
+#: How often counters are read; a proxy that dies loses its counts since the last reading.
 READ_S = 8.0
-#: At most one part in this many of the time is spent on reading.
+#: The divisor of the maximum share of time that is spent on reading.
 _SHARE = 20
 #: The least time between two writes of the open hours, for each ``_SMALL`` bytes.
 SAVE_S = 10.0
@@ -80,11 +80,11 @@ MOST_BYTES = 400_000
 _MOST_BYTES_OF_ALL = 900_000
 KEEP_MONTHS = 13
 _HOURS_MONTHS = 1
-#: The most periods of addresses that have ended, for each namespace.
+#: The maximum number of ended address periods per namespace.
 _MOST_HELD = 2000
 _TIDY_S = 86_400.0
 _HELD_NAME = "fairlead-usage-held"
-#: A proxy that did not answer for so long is forgotten.
+#: How long a proxy may be silent before it is forgotten.
 _FORGET_S = 7 * 86_400
 #: The counters of a proxy that is not much older than this hub are all of this hub's time.
 _YOUNG_S = 60.0
@@ -96,7 +96,7 @@ LOAD_BALANCER_KINDS = ("TCPLoadBalancer", "HTTPLoadBalancer", "LoadBalancer", "G
 
 
 class Usage:
-    """Counts usage while ``metering``, and stores it. ``name`` is this hub's, and stays the same over restarts.
+    """Counts usage while ``metering``, and stores it. ``name`` identifies this hub across restarts.
 
     ``leading``: this replica records addresses and certificates.
     """
@@ -230,7 +230,7 @@ class Usage:
         """Store what is due.
 
         Raises:
-            FairleadError: the hub's API cannot be asked, or refuses. What is not stored is stored later.
+            FairleadError: the hub's API is unreachable or refuses. The next call stores the rest.
         """
         if not self._metering():
             self._loaded = False
@@ -250,7 +250,7 @@ class Usage:
             await self._save()
 
     async def _load(self) -> None:
-        """Read what is stored, and add what proxies have counted since."""
+        """Read the stored counts, and add what proxies have counted since."""
         try:
             stored = await self._cluster.get(CONFIG_MAPS_WITH_DATA, SYSTEM_NAMESPACE, self._state_name)
         except NotFound:
@@ -265,7 +265,7 @@ class Usage:
         self._rows = {row.key: row for row in (state or OpenHours()).rows}
         read, self._read = self._proxies, {}
         if is_lost:
-            # What was counted may be in the months already, so counting continues from the last readings.
+            # The counts may already be in the months, so counting continues from the last readings.
             return
         self._proxies = (state or OpenHours()).proxies
         for source, proxy in read.items():
@@ -286,7 +286,7 @@ class Usage:
             del self._proxies[source]
         text = packed(OpenHours(self._proxies, list(self._rows.values())))
         if len(text) > MOST_BYTES:
-            # A namespace refuses its hours: they are kept as days.
+            # If a namespace refuses its hours, they are kept as days.
             present = hour_of(self._clock.now())
             days = by_day(row for row in self._rows.values() if row.time < present)
             open_rows = [row for row in self._rows.values() if row.time >= present]
@@ -321,7 +321,7 @@ class Usage:
         return f"fairlead-usage-{self._name}"
 
     async def _close_hours(self) -> None:
-        """Store the rows of hours that have ended in their months; doing so twice changes nothing."""
+        """Store the rows of finished hours in their months; idempotent."""
         present = hour_of(self._clock.now())
         ended = [row for row in self._rows.values() if row.time < present]
         months: dict[tuple[str, str], list[UsageRow]] = {}
@@ -369,7 +369,7 @@ class Usage:
         return stored[0] if stored else None
 
     async def _set_aside(self, stored: ConfigMap, keys: Iterable[str], as_type: type[T]) -> ConfigMap:
-        """Move the texts of ``keys`` that cannot be read to other keys: they may be those of a later release."""
+        """Move the unreadable texts of ``keys`` to other keys: a later release may have written them."""
         moved = {key: text for key in keys if (text := _text(stored, key)) and unpacked(text, as_type) is None}
         if not moved:
             return stored
@@ -393,7 +393,7 @@ class Usage:
             await self._cluster.merge_patch(CONFIG_MAPS, namespace, name, body, manager=MANAGER_HUB)
 
     def _place(self, load_balancer: str) -> str:
-        """Return the namespace in which the usage of a load balancer is stored: the hub writes in no other."""
+        """Return the only namespace in which the hub stores the usage of a load balancer."""
         key = load_balancer_of(load_balancer)
         tenant = self._inventory.tenant_of(key.namespace) if key is not None else None
         return tenant.namespace if tenant is not None else SYSTEM_NAMESPACE
@@ -434,7 +434,7 @@ class Usage:
         self._objects_changed = True
 
     async def _store_held(self) -> None:
-        """Store the addresses and certificates that load balancers have now, where that changed."""
+        """Store the present addresses and certificates of load balancers, if they changed."""
         if not self._leading():
             return
         if self._held is None:
@@ -504,10 +504,10 @@ class Usage:
 
 
 async def keep_usage(cluster: Cluster, tenant: Tenant, now: datetime) -> None:
-    """Copy the usage of a tenant that is being removed to the hub's namespace; it holds no address from now on.
+    """Copy the usage of a tenant that is being removed to the hub's namespace, and end its address periods.
 
     Raises:
-        FairleadError: the hub's API cannot be asked, or refuses. A second call copies the same again.
+        FairleadError: the hub's API is unreachable or refuses. A second call copies the same again.
     """
     for stored in await cluster.list(CONFIG_MAPS_WITH_DATA, tenant.namespace, label_selector=LABEL_USAGE):
         data = dict(stored.data or {})
@@ -527,7 +527,7 @@ T = TypeVar("T")
 
 
 async def _all(steps: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Take all steps although one is refused; the first refusal is raised after the last step."""
+    """Take all steps even if one is refused; raise the first refusal after the last step."""
     refusal: FairleadError | None = None
     for step in steps:
         try:
@@ -564,7 +564,7 @@ def _counts_of_row(row: UsageRow) -> Counts:
 
 
 def _is_another(proxy: ProxyCounts, reading: Reading, now_s: int) -> bool:
-    """Return whether another process counts than at the last reading: it is younger, or too young and counted less.
+    """Return whether the proxy was restarted since the last reading, by its age and counts.
 
     The time between the readings is that of the hub's clock, which alone proves nothing.
     """
