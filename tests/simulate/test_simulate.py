@@ -170,6 +170,17 @@ def test_an_object_made_again_does_not_keep_the_address_of_the_former_one() -> N
             id="an-address-that-two-hubs-remove-and-add",
             marks=pytest.mark.req("MC-21"),
         ),
+        pytest.param(
+            'seed 163328888 shape {"kind":"zone","hubs":2,"lease_s":15.0,"pool":"192.0.2.0/29"}; 0 share hub 15; '
+            "0 share hub-b 15; 8 publish hub web.example.test 203.0.113.9 203.0.113.9; "
+            "8 publish hub api.example.test 192.0.2.1,192.0.2.2 192.0.2.2; "
+            "8 publish hub-b web.example.test 192.0.2.129,203.0.113.9 192.0.2.129,203.0.113.9; "
+            "8 publish hub-b api.example.test 192.0.2.129,192.0.2.130 192.0.2.130; "
+            "83 publish hub web.example.test 192.0.2.2 -; 163 zonecut hub-1; 165 unpublish hub web.example.test; "
+            "175 share hub-b 0; 213 zoneopen hub-1; 215 end",
+            id="a-hub-that-stops-sharing-while-it-cannot-write",
+            marks=pytest.mark.req("MC-22"),
+        ),
     ],
 )
 def test_former_violations_hold(story: str) -> None:

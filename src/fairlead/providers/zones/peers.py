@@ -132,7 +132,8 @@ class PeerLeases:
         settings, now_s = lease.settings, self._clock.monotonic()
         others = frozenset[str]().union(*self._owners.get(settings, {}).values()) - {lease.owner}
         keys = {owner: lease_key(owner, settings.zone) for owner in sorted(others) if lease.seconds}
-        written_s, seconds = self._written.get(lease[:2], (-math.inf, lease.seconds))
+        # An earlier process may have left a lease, so this one looks once even if it keeps none.
+        written_s, seconds = self._written.get(lease[:2], (-math.inf, -1))
         is_due = seconds != lease.seconds or now_s - written_s >= (lease.seconds / 3 or math.inf)
         if not is_due and not keys:
             return

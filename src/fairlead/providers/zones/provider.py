@@ -530,12 +530,19 @@ class DNSProvider:
         """Keep the leases of this hub, and settle shared names, until cancelled."""
         while self._leases:
             await self._clock.sleep(FOLLOW_S)
-            zones: dict[ZoneLease, list[tuple[LoadBalancerKey, NameSettings]]] = {}
+            zones: dict[tuple[ServerSettings, str], list[tuple[LoadBalancerKey, NameSettings]]] = {}
             for key, name in self._names.items():
-                zones.setdefault(ZoneLease(name.server, name.holder.owner, name.lease_s), []).append((key, name))
-            self._peers.keep({lease.settings for lease in zones})
-            # All at once: a zone that does not answer must not let the leases in others expire.
-            await all_done(self._turn(lease, names) for lease, names in zones.items())
+                zones.setdefault((name.server, name.holder.owner), []).append((key, name))
+            self._peers.keep({settings for settings, _ in zones})
+            # One lease of each zone: while a DNSZone changes, its names differ. And all at once: a zone that does not
+            # answer must not let the leases in others expire.
+            await all_done(
+                self._turn(
+                    ZoneLease(settings, owner, max(name.lease_s for _, name in names)),
+                    [(key, name) for key, name in names if name.lease_s],
+                )
+                for (settings, owner), names in zones.items()
+            )
 
     async def _turn(self, lease: ZoneLease, names: Iterable[tuple[LoadBalancerKey, NameSettings]]) -> None:
         try:

@@ -124,6 +124,15 @@ async def test_a_hub_that_shares_no_names_asks_once_and_removes_its_lease():
 
 
 @pytest.mark.req("MC-22")
+async def test_a_hub_that_shares_no_names_removes_the_lease_of_an_earlier_process():
+    server = Server()
+    await server.turns(30)
+    server.leases = PeerLeases(server.clock, update=server.update)
+    await server.turns(6, lease=OURS._replace(seconds=0))
+    assert server.records[OURS.key].values == frozenset()
+
+
+@pytest.mark.req("MC-22")
 async def test_a_judgement_ends_when_leases_cannot_be_read():
     server = Server()
     server.leases.look(ZONE, MARKS)
