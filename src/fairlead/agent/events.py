@@ -7,9 +7,9 @@
     Unknown    NotChecked                    EnsuredLoadBalancer, which says that nothing checks
     False      NoTargets                     NoTargets, Warning, once that has lasted a moment
     False      any other                     ServingStopped, Warning; NotServing while it is not known to have served
-    Unknown    any other                     none: it will be known soon
+    Unknown    any other                     none: the state will be known soon
 
-In: the hub's answer, and what the member knows. Out: a ``Feedback``; Kubernetes Events for what did not hold before. A
+In: the hub's answer, and the member's objects. Out: a ``Feedback``; Kubernetes Events for new states. A
 Warning that no longer holds is ended by an Event of type Normal with the reason Resolved. An address of the hub that is
 neither an IP address nor a host name is not shown. Never: writes by itself (the recorder does), or repeats an Event.
 """
@@ -53,7 +53,7 @@ SILENT_HUB = "hub"
 
 
 def not_an_address(text: str) -> ObjectEvent:
-    """Return the event about a hub that says ``text`` where an address belongs."""
+    """Return the event about a hub that reports ``text`` in place of an address."""
     sentence = (
         f"The hub reports address {text!r}, which is not an IP address or host name, so it is ignored. Check the hub"
     )
@@ -61,12 +61,12 @@ def not_an_address(text: str) -> ObjectEvent:
 
 
 class Feedback(msgspec.Struct, frozen=True):
-    """What a Service or Ingress should show; None means leave as it is, an empty text takes an annotation away.
+    """The desired feedback on a Service or Ingress; None: no change, an empty text removes an annotation.
 
     ``ingress`` are the addresses of its status, ``annotation`` is the one with the address, ``names`` the one with the
     name that the hub made. ``serving`` is the Event about whether the address answers, emitted when it changes and
-    everything is written; None while that is not known. ``problems`` are emitted whenever they change, and
-    ``announcement`` when addresses were written. ``on_conflict`` says what to do when another controller owns them.
+    everything is written; None while unknown. ``problems`` are emitted whenever they change, and
+    ``announcement`` when addresses were written. ``on_conflict`` is the next step when another controller owns them.
     """
 
     ingress: tuple[Ingress, ...] | None = None
@@ -111,7 +111,7 @@ def translate_message(message: str, service: Service) -> str:
 
 
 def usable_addresses(entries: Iterable[Ingress]) -> tuple[list[Ingress], list[str]]:
-    """Return the entries that can be addresses of a load balancer, and the texts of those that cannot."""
+    """Return the entries that are valid addresses of a load balancer, and the texts of the invalid ones."""
     good: list[Ingress] = []
     bad: list[str] = []
     for entry in entries:
@@ -133,19 +133,19 @@ def _is_address(text: str) -> bool:
 
 
 def made_names(names: Iterable[NamesStatus]) -> tuple[str, ...]:
-    """Return the names that the hub made, ordered; what cannot be a name is left out."""
+    """Return the names that the hub made, ordered, without invalid ones."""
     made = sorted({name.hostname for name in names if name.hostname})
     usable, _ = usable_addresses(Ingress(hostname=hostname) for hostname in made)
     return tuple(entry.hostname or "" for entry in usable)
 
 
 def refusal(names: NamesStatus) -> WireCondition | None:
-    """Return the condition that says which names are refused, None when none is."""
+    """Return the condition that says which names are refused, None if none is."""
     return _bad(names, ConditionType.HOSTNAMES_ACCEPTED)
 
 
 def unpublished(names: NamesStatus) -> WireCondition | None:
-    """Return the condition that says which names have records that cannot be written, None when none has."""
+    """Return the condition that says which names have records that cannot be written, None if none has."""
     return _bad(names, ConditionType.HOSTNAMES_PUBLISHED)
 
 
@@ -172,14 +172,14 @@ _NODES = "kubectl get nodes"
 
 
 class Missing(NamedTuple):
-    """What a Service lacks, and the command that shows it."""
+    """The missing part of a Service, and the command that shows it."""
 
     why: str
     command: str
 
 
 def why_no_targets(service: Service, slices: Sequence[EndpointSlice], targets: TargetType) -> str:
-    """Return what is missing, of the endpoints or of the nodes."""
+    """Return the missing endpoints or nodes."""
     local = service.spec.external_traffic_policy == "Local"
     if targets == "Address":
         return "the cluster's own load balancer shows no address that may be used"
@@ -234,7 +234,7 @@ _ROUTES_SHOWN = 3
 #: A load balancer is published before its endpoints, so for a moment it has none.
 NO_TARGETS_PATIENCE_S = 3.0
 
-#: What the Event says when connections fail, by the reason of Serving.
+#: The message of the Event when connections fail, by the reason of Serving.
 _FAILING = {
     ConditionReason.NO_TARGETS: (
         NO_TARGETS,
@@ -263,10 +263,10 @@ def serving_event(
     why_no_targets: Callable[[], str] = str,
     failing: Sequence[ObjectEvent] | None = (),
 ) -> ObjectEvent | None:
-    """Return the Event that says whether the addresses in ``ingress`` are served; None while that is not known.
+    """Return the Event that says whether the addresses in ``ingress`` are served; None while unknown.
 
-    ``why_no_targets`` is asked only where there is no target; what it returns ends the message. ``failing`` is what
-    ``failing_events`` returns about the routes of the object itself.
+    ``why_no_targets`` is called only if there is no target; its result ends the message. ``failing`` is the result of
+    ``failing_events`` for the routes of the object itself.
     """
     conditions = {condition.type: condition for condition in of_load_balancer}
     serving, programmed = (conditions.get(kind) for kind in (ConditionType.SERVING, ConditionType.PROGRAMMED))
@@ -292,7 +292,7 @@ def serving_event(
 def failing_events(load_balancer: HTTPLoadBalancer | None, kind: str, key: ServiceKey) -> Sequence[ObjectEvent] | None:
     """Return the Warning about the routes of one object of the member whose requests fail at a load balancer.
 
-    A load balancer lists only the first of many. None: its list is full, so whether the others fail is not known.
+    A load balancer lists only the first failing routes. None: the list is full, so the state of the others is unknown.
     """
     listed = load_balancer.status.failing_routes if load_balancer is not None else ()
     addresses = ", ".join(load_balancer.status.addresses) if load_balancer is not None else ""
@@ -308,7 +308,7 @@ def failing_events(load_balancer: HTTPLoadBalancer | None, kind: str, key: Servi
 def failing_changes(old: HTTPLoadBalancer, new: HTTPLoadBalancer) -> set[Key] | None:
     """Return the member's objects whose ``failing_events`` may differ; None for all objects on the load balancer.
 
-    Of a list that becomes full, the objects that are not listed keep their Events.
+    When a list becomes full, the objects that are not listed keep their Events.
     """
     before, after = old.status.failing_routes, new.status.failing_routes
     if len(before) >= FAILING_LISTED > len(after):
@@ -324,20 +324,20 @@ class ServingEvents:
         self._clock = clock
         #: Since when (monotonic seconds) objects have had no targets.
         self._without_targets: dict[ServiceKey, float] = {}
-        #: The uids of those that were seen to serve.
+        #: The uids of objects that were seen to serve.
         self._served: dict[ServiceKey, str] = {}
 
     def expect(self, obj: KubeObject) -> None:
-        """Have the next event emitted, whatever held before: the address was written just now."""
+        """Emit the next event in any case: the address has just been written."""
         self._events.expect("serving", obj)
 
     def forget(self, key: ServiceKey) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         self._without_targets.pop(key, None)
         self._served.pop(key, None)
 
     def emit(self, obj: KubeObject, event: ObjectEvent | None) -> float | None:
-        """Emit ``event`` when another one held before; returns seconds until it is worth an Event, if it is not yet."""
+        """Emit ``event`` if it differs from the last one; return the seconds to wait if it is too early."""
         if event is not None and event.reason == NO_TARGETS:
             now_s = self._clock.monotonic()
             wait_s = self._without_targets.setdefault(obj.key, now_s) + NO_TARGETS_PATIENCE_S - now_s

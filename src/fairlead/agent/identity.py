@@ -8,7 +8,7 @@
     ingress.<namespace>.<name>.<hash of host>  the LoadBalancerRoute of one host of an Ingress
     <namespace>.<service>.backend.<slice>      an EndpointSlice of a Service that routes name
     tls.<namespace>.<name>                     the copy of a Secret that listeners name
-    fallback.<class>                           the certificate of an IngressClass for names that have none
+    fallback.<class>                           the certificate of an IngressClass for names without one
 
 In: the tenant's name, objects of the member and of the hub. Out: metadata, and the way back. Pure. Never: takes an
 object for ours by its name or its labels alone. Both must agree, so that an object made by hand with labels copied from
@@ -79,7 +79,7 @@ def nodes_slice_labels(family: Family, *, tenant: str) -> dict[str, str]:
 
 
 def slice_name(key: ServiceKey, role: str, rest: str) -> str:
-    """Name a slice ``<namespace>.<service>.<role>.<rest>``; the role keeps mirrored and made-up ones apart."""
+    """Name a slice ``<namespace>.<service>.<role>.<rest>``; the role keeps mirrored and generated slices apart."""
     return fit(f"{hub_name(*key)}.{role}.{rest}", limit=NAME_LIMIT, identity=(*key, role, rest))
 
 
@@ -89,7 +89,7 @@ def nodes_slice_name(family: Family, index: int) -> str:
 
 
 def nodes_slice_index(hub_object: KubeObject, family: Family, *, tenant: str) -> int | None:
-    """Return which of our nodes slices of ``family`` this is; None when it is not one."""
+    """Return the index of this nodes slice of ``family``; None if it is not one of ours."""
     number = hub_object.metadata.name.removeprefix(_NODES_SLICE_PREFIX[family])
     ours = _made_by_us(hub_object, tenant) and hub_object.label(_NODES_LABEL[family]) == "true"
     if not ours or not number.isdecimal() or hub_object.metadata.name != nodes_slice_name(family, int(number)):
@@ -98,14 +98,14 @@ def nodes_slice_index(hub_object: KubeObject, family: Family, *, tenant: str) ->
 
 
 def service_of(hub_object: KubeObject, *, tenant: str) -> ServiceKey | None:
-    """Return the Service that a TCPLoadBalancer or slice of ours is for; None when it is not ours."""
+    """Return the Service that a TCPLoadBalancer or slice of ours belongs to; None if it is not ours."""
     key = (hub_object.label(LABEL_ORIGIN_NAMESPACE), hub_object.label(LABEL_ORIGIN_NAME))
     if not all(key) or not _made_by_us(hub_object, tenant) or hub_object.label(LABEL_ORIGIN_KIND) != SERVICES.kind:
         return None
     name = hub_object.metadata.name
     if LABEL_LOAD_BALANCER not in (hub_object.metadata.labels or {}):
         return key if name == hub_name(*key) else None
-    # A slice's name may have been cut in the middle to fit; its head still names the Service (127 characters at most).
+    # A slice's name may be shortened in the middle; its start still names the Service (127 characters at most).
     return key if name.startswith(f"{hub_name(*key)}.") else None
 
 
@@ -165,7 +165,7 @@ def published_meta(origin: Key, name: str, *, namespace: str, tenant: str) -> Ob
 def backend_slice_meta(
     service: tuple[str, str], rest: str, *, namespace: str, tenant: str, uid: str = ""
 ) -> ObjectMeta:
-    """Return the metadata of a slice of a Service that routes name; ``uid``: the Service's, when it is known."""
+    """Return the metadata of a slice of a Service that routes name; ``uid``: the Service's, if known."""
     head = f"{service[0]}.{service[1]}"
     name = fit(f"{head}.backend.{rest}", limit=NAME_LIMIT, identity=(*service, "backend", rest))
     meta = published_meta(("Service", *service), name, namespace=namespace, tenant=tenant)
@@ -202,9 +202,9 @@ def origin_key(obj: KubeObject) -> tuple[str, str, str]:
 
 
 def origin_of(obj: KubeObject, *, tenant: str) -> Key | None:
-    """Return what an object at the hub was published for; None when it was not published by this tenant's agent.
+    """Return the origin of an object at the hub; None if it was not published by this tenant's agent.
 
-    A label may hold a shortened name; then the annotation has the whole one.
+    If a label holds a shortened name, the annotation has the whole one.
     """
     kind, namespace, name = origin_key(obj)
     if not kind or not name:
@@ -215,10 +215,10 @@ def origin_of(obj: KubeObject, *, tenant: str) -> Key | None:
 
 
 def missing_class(kind: str, named: str, classes: Mapping[str, str], controller: str) -> str:
-    """Return why a class serves nothing, when the object that names it is likely to be meant for Fairlead.
+    """Return why a class serves nothing, if the object that names it is probably meant for Fairlead.
 
-    ``classes`` are those that exist, with their controllers. Where none is ours, only the usual name, or one close to
-    it, is ours: others may be of a controller that reads no classes.
+    ``classes`` are the existing ones, with their controllers. If none is ours, only the usual name or a similar one
+    counts as ours: others may belong to a controller that reads no classes.
     """
     if not named:
         return ""

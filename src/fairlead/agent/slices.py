@@ -9,7 +9,7 @@
     Address  any                    the address of the member's own load balancer, with the Service's ports
 
 All load balancers of a member share one set of nodes slices. In: slices and nodes in canonical form. Out: slices in
-canonical form, sorted by name. Pure. Never: drops an endpoint because it is not ready, or lists no node because none is
+canonical form, sorted by name. Pure. Never: drops an endpoint because it is not ready, or all nodes because none is
 known: the last set is kept and marked as stale.
 """
 
@@ -119,7 +119,7 @@ def mirror_slices(
 
 
 def of_one_family(slices: Iterable[EndpointSlice]) -> list[EndpointSlice]:
-    """Return the slices of IPv4; those of IPv6 where only these have endpoints. A pod may be in slices of both."""
+    """Return the IPv4 slices, or the IPv6 slices if only these have endpoints. A pod may be in slices of both."""
     live = [endpoint_slice for endpoint_slice in slices if not endpoint_slice.deleting]
     by_family = {
         family: [endpoint_slice for endpoint_slice in live if endpoint_slice.address_type == family]
@@ -141,9 +141,9 @@ def local_slices(
 ) -> tuple[EndpointSlice, ...]:
     """List the nodes that have endpoints of the Service in a family, each in the state of the best of its endpoints.
 
-    ``addresses`` are the member's nodes by name, in that family. A node that has just gone keeps the address that it
-    has in ``before``, as long as the Service's slices still name it: the hub leaves it out anyway, and so one node's
-    going is one write, not one for each load balancer.
+    ``addresses`` are the member's nodes by name, in that family. A deleted node keeps the address that it
+    has in ``before``, as long as the Service's slices still name it. The hub ignores it anyway, so the deletion of one
+    node is one write, not one for each load balancer.
     """
     best: dict[str, EndpointState] = {}
     for endpoint_slice in slices:
@@ -176,9 +176,9 @@ def local_slices(
 
 
 def with_gated_pods(endpoint_slice: EndpointSlice, pod_of: Callable[[str], Pod | None]) -> EndpointSlice:
-    """List pods as ready that would be if they were served, and mark those that wait for just that.
+    """List pods as ready that only wait to be served, and mark those pods.
 
-    Kubernetes lists a pod as ready once its readiness gate is open, and a proxy checks only what is listed as ready.
+    Kubernetes lists a pod as ready once its readiness gate is open, and a proxy checks only endpoints listed as ready.
     ``pod_of`` returns the pod with a readiness gate of ours that has this uid.
     """
     endpoints = [_as_gated(endpoint, pod_of) for endpoint in _endpoints(endpoint_slice)]
@@ -199,8 +199,8 @@ def _as_gated(endpoint: Endpoint, pod_of: Callable[[str], Pod | None]) -> Endpoi
 class Departed:
     """The endpoints that left the slices of each Service without being reported as terminating.
 
-    The hub keeps the last endpoints of a Service that vanish, since the list may be wrong, and those that are healthy
-    while their successors are not. Neither holds when another pod has the address.
+    The hub keeps a Service's last endpoints when they vanish, since the list may be wrong, and healthy endpoints
+    while their successors are not healthy. Neither applies once another pod has the address.
     """
 
     def __init__(self) -> None:
@@ -225,7 +225,7 @@ class Departed:
     def note_published(
         self, key: ServiceKey, published: Iterable[EndpointSlice], present: Iterable[EndpointSlice]
     ) -> None:
-        """Note what left the slices of a Service while no agent ran: published, and no longer ``present``.
+        """Note the endpoints that left a Service while no agent ran: published, and no longer ``present``.
 
         Each published slice is compared once: all later changes are seen.
         """
@@ -246,7 +246,7 @@ class Departed:
         self._put(key, dict([*gone.items()][-_MOST_DEPARTED:]))
 
     def forget(self, key: ServiceKey) -> None:
-        """Forget a Service that is gone."""
+        """Forget a deleted Service."""
         self._compared.pop(key, None)
         self._put(key, {})
 
@@ -269,7 +269,7 @@ class Departed:
         return {key for address in addresses for key in self._services.get(address, ())}
 
     def reused(self, key: ServiceKey, every: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
-        """Return slices of the departed endpoints whose address another pod has, as they were, and terminated."""
+        """Return slices with the departed endpoints whose address another pod has, marked as terminated."""
         gone = self._by_service.get(key)
         if not gone:
             return ()
@@ -294,7 +294,7 @@ def _endpoints(endpoint_slice: EndpointSlice | None) -> list[Endpoint]:
 
 
 def _pods_of(endpoint_slice: EndpointSlice, *, terminating: bool = True) -> dict[str, str]:
-    """Return the addresses in a slice, each with the uid of its pod; empty where that is not known."""
+    """Return the addresses in a slice, each with the uid of its pod, empty if unknown."""
     return {
         endpoint.addresses[0]: endpoint.target_ref.uid if endpoint.target_ref is not None else ""
         for endpoint in _endpoints(endpoint_slice)
@@ -303,7 +303,7 @@ def _pods_of(endpoint_slice: EndpointSlice, *, terminating: bool = True) -> dict
 
 
 def address_slices(template: SliceTemplate, service: Service) -> tuple[EndpointSlice, ...]:
-    """Make the member's own load balancer the backend; empty while it has no address that can be used."""
+    """Make the member's own load balancer the backend; empty while it has no usable address."""
     ingress = service.status.load_balancer.ingress or ()
     ips = {entry.ip for entry in ingress}
     names = sorted({entry.hostname for entry in ingress if entry.hostname and not entry.ip})
@@ -335,12 +335,12 @@ T = TypeVar("T", bound=KubeObject)
 
 
 def compact_node(raw: Node) -> Node:
-    """Reduce a Node to its addresses, its Ready condition and what its spec says."""
+    """Reduce a Node to its addresses, its Ready condition and its spec."""
     return Node(metadata=canonical_meta(raw.metadata), spec=raw.spec, status=node_status(raw.status))
 
 
 def compact_pod(raw: Pod) -> Pod:
-    """Reduce a Pod to what its readiness gate depends on."""
+    """Reduce a Pod to the fields that its readiness gate depends on."""
     meta = raw.metadata
     kept = ObjectMeta(
         name=meta.name,
@@ -387,9 +387,9 @@ MAX_ENDPOINTS_PER_SLICE = 1000
 
 
 class NodeEntry(msgspec.Struct, frozen=True, gc=False):
-    """One node that is not excluded, with its address of one family. ``going``: about to be deleted, ends its work.
+    """One node that is not excluded, with its address of one family. ``going``: about to be deleted.
 
-    ``other_family``: it shows an address of the other family, so an empty ``address`` is complete information.
+    ``other_family``: the node shows an address of the other family, so an empty ``address`` is complete information.
     """
 
     name: str
@@ -407,7 +407,7 @@ class NodesPlace(msgspec.Struct, frozen=True):
     family: Family = IPV4
 
     def index_of(self, endpoint_slice: EndpointSlice) -> int | None:
-        """Return which of these slices this is; None when it is none of them."""
+        """Return the index of this slice; None if it is none of these slices."""
         return nodes_slice_index(endpoint_slice, self.family, tenant=self.tenant)
 
     def slice(self, index: int, endpoints: list[Endpoint], stale: str = "") -> EndpointSlice:
@@ -431,7 +431,7 @@ class NodesExport(msgspec.Struct, frozen=True):
 def entries_from_nodes(
     nodes: Iterable[Node], *, prefer: NodeAddressType, family: Family = IPV4
 ) -> tuple[NodeEntry, ...]:
-    """Reduce nodes to entries, sorted by name; the address is empty where a node shows none of this family."""
+    """Reduce nodes to entries, sorted by name; the address is empty if a node shows none of this family."""
     entries = [
         NodeEntry(
             name=node.metadata.name,
@@ -456,8 +456,8 @@ def build_nodes(
 ) -> NodesExport:
     """Decide which nodes slices of one family the hub should have, given those that it has.
 
-    Not ``needed``: nodes without any address of this family need no attention. ``unread`` are the names of nodes that
-    are there and cannot be read.
+    Not ``needed``: nodes without any address of this family need no attention. ``unread`` are the names of existing
+    nodes that cannot be read.
     """
     before = {
         index: endpoint_slice for endpoint_slice in existing if (index := place.index_of(endpoint_slice)) is not None
@@ -508,7 +508,7 @@ def _why_stale(entries: Sequence[NodeEntry], listed: Sequence[NodeEntry], family
 
 
 def _assign(entries: Sequence[NodeEntry], before: Mapping[int, EndpointSlice]) -> dict[int, list[NodeEntry]]:
-    """Leave every node in the slice where it is; fill gaps with new ones; open another slice when all are full."""
+    """Keep every node in its slice; fill gaps with new nodes; open another slice when all are full."""
     place = {
         endpoint.node_name: index
         for index in sorted(before, reverse=True)

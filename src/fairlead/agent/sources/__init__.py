@@ -1,1 +1,1 @@
-"""The sources of the agent: requests of the member for load balancers, and what they share."""
+"""The sources of the agent: the member's requests for load balancers, and their shared parts."""

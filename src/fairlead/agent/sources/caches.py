@@ -1,7 +1,7 @@
 """The watch caches of an agent in both clusters, and the Service that each object belongs to.
 
-In: the two clusters. Out: canonical objects of Services and of L7, with their indexes, and how far the caches
-can be believed. Never writes.
+In: the two clusters. Out: canonical objects of Services and of L7, with their indexes, and whether the caches
+are current. Never writes.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class ManagedFields(Wire, frozen=True, gc=False):
 
 
 class MemberServiceMeta(ObjectMeta, frozen=True, gc=False):
-    """Metadata of a Service, with that record; ``compact_service`` keeps of it only what is ours."""
+    """Metadata of a Service, with the owners of fields; ``compact_service`` keeps only our own entry."""
 
     managed_fields: list[ManagedFields] | None = None
 
 
 class MemberServiceSpec(ServiceSpec, frozen=True, gc=False):
-    """The spec of a Service, with what other clusters of its set need of it."""
+    """The spec of a Service, with the fields that other clusters of its set need."""
 
     cluster_ips: list[str] | None = msgspec.field(default=None, name="clusterIPs")
     internal_traffic_policy: str | None = None
@@ -87,7 +87,7 @@ class MemberService(Service, frozen=True, gc=False):
 
     @property
     def status_is_ours(self) -> bool:
-        """Say whether ``status.loadBalancer.ingress`` was written by an agent of ours, this process or an earlier."""
+        """Return whether an agent of ours, in this process or an earlier one, wrote ``status.loadBalancer.ingress``."""
         return bool(self.metadata.managed_fields)
 
 
@@ -96,7 +96,7 @@ MEMBER_SERVICES = Resource("", "v1", "Service", "services", True, MemberService)
 
 
 def compact_service(raw: MemberService) -> MemberService:
-    """Reduce a Service: of managedFields only our own entry for the status stays, and only the fact of it."""
+    """Reduce a Service: managedFields keeps only our entry for the status, without its fields."""
     ours = [
         ManagedFields(manager=entry.manager, subresource=entry.subresource)
         for entry in raw.metadata.managed_fields or ()
@@ -129,7 +129,7 @@ class CachesOfBothSides:
 
     @property
     def problem(self) -> str:
-        """Return why a cache cannot be read, empty when all can."""
+        """Return why a cache cannot be read; empty if all can be read."""
         return next((cache.problem for cache in self.all if cache.problem), "")
 
 
@@ -192,11 +192,11 @@ class ServiceCaches(CachesOfBothSides):
         return {LABEL_SUBTENANT: value} if value else {}
 
     def member_is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what we know of the member is the present: only then may anything be removed."""
+        """Return whether the view of the member is current: only then may anything be removed."""
         return all(is_fresh(cache, fresh_s=fresh_s) for cache in self.of_member)
 
     def member_age_s(self) -> float:
-        """Return how many seconds ago the member last answered, on its least current cache."""
+        """Return the seconds since the member last answered, for its least current cache."""
         return max(cache.age_s for cache in self.of_member)
 
     @property
@@ -205,7 +205,7 @@ class ServiceCaches(CachesOfBothSides):
         return not any(cache.problem or not cache.synced for cache in self.of_hub)
 
     def slices_of_service(self, key: ServiceKey) -> tuple[EndpointSlice, ...]:
-        """Return the member's slices of one Service; not those of an earlier one, which wait for their deletion."""
+        """Return the member's slices of one Service, without those of an earlier Service that await deletion."""
         slices, service = self.slices.by_index(_BY_SERVICE, key), self.services.get(*key)
         return tuple(
             endpoint_slice if self.pods is None else with_gated_pods(endpoint_slice, self._pod)
@@ -214,7 +214,7 @@ class ServiceCaches(CachesOfBothSides):
         )
 
     def services_of_pod(self, pod: Pod) -> set[ServiceKey]:
-        """Return the Services that list a pod with a readiness gate, or will: their selectors match its labels."""
+        """Return the Services that list a pod with a readiness gate, or whose selectors match its labels."""
         listed = {
             key
             for endpoint_slice in self.slices.indexed(_BY_POD, pod.metadata.uid)
@@ -232,7 +232,7 @@ class ServiceCaches(CachesOfBothSides):
         return next(iter(self.pods.indexed(_BY_UID, uid)), None) if self.pods is not None else None
 
     def reused_endpoints(self, key: ServiceKey, published: Iterable[EndpointSlice]) -> tuple[EndpointSlice, ...]:
-        """Return what left the slices of a Service and is another pod's by now; ``published`` are at the hub."""
+        """Return a Service's departed endpoints whose address another pod has; ``published`` are at the hub."""
         self.departed.note_published(key, published, self.slices_of_service(key))
         return self.departed.reused(key, self.slices.values())
 
@@ -243,7 +243,7 @@ class ServiceCaches(CachesOfBothSides):
                 return
 
     def class_targets(self) -> dict[str, str]:
-        """Return the target type that each class asks for."""
+        """Return the target type that each class requests."""
         return {
             load_balancer_class.metadata.name: load_balancer_class.spec.targets
             for load_balancer_class in self.classes.values()
@@ -353,7 +353,7 @@ class IngressCaches(CachesOfBothSides):
         self.of_hub = (self.load_balancers, self.routes, self.certificates, self.managed)
 
     def has_published(self, kind: str) -> bool:
-        """Return whether the hub has anything that was published for objects of this kind."""
+        """Return whether the hub has objects that were published for this kind."""
         return bool(self.load_balancers.indexed(BY_KIND, kind) or self.routes.indexed(BY_KIND, kind))
 
     def routes_of(self, origin: tuple[str, str, str]) -> list[LoadBalancerRoute]:
@@ -365,7 +365,7 @@ class IngressCaches(CachesOfBothSides):
         ]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what is known of the member is the present: only then may anything be removed."""
+        """Return whether the view of the member is current: only then may anything be removed."""
         return all(is_fresh(cache, fresh_s=fresh_s) and not cache.broken for cache in self.of_member)
 
 
@@ -380,7 +380,7 @@ def services_named(ingress: IngressObject) -> list[tuple[str, str]]:
 
 
 def client_secrets_named(service: MemberService) -> list[tuple[str, str]]:
-    """Return (namespace, name) of the Secret that a Service names for TLS towards its backends, if it does."""
+    """Return (namespace, name) of the Secret that a Service names for TLS towards its backends, if any."""
     name = client_secret(service)
     return [(service.metadata.namespace, name)] if name else []
 
@@ -391,7 +391,7 @@ def secrets_named(ingress: IngressObject) -> list[tuple[str, str]]:
 
 
 def _services_reached(route: LoadBalancerRoute) -> Iterable[Hashable]:
-    """Return the Services, as namespace/name, whose pods a route reaches without a node between."""
+    """Return the Services, as namespace/name, whose pods a route reaches directly, without node ports."""
     return {backend.service for backend in route.spec.backends if backend.service and not backend.node_port}
 
 

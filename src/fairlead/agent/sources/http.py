@@ -1,6 +1,6 @@
 """Parts that Ingresses and routes share: backends, families, rate limits, client addresses.
 
-In: Services and annotations of the member. Out: backends, rules, or a sentence why not. Pure.
+In: Services and annotations of the member. Out: backends, rules, or an error message. Pure.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ NOT_IN_MEMBER = "the Secret does not exist"
 
 
 class CertificateState(msgspec.Struct, frozen=True):
-    """A Secret that listeners name: the version to serve (empty: none yet), and what is wrong with the present one.
+    """A Secret that listeners name: the version to serve (empty: none yet), and the problem of the present one.
 
-    ``missing``: the member does not have it, so the hub may be asked to get it.
+    ``missing``: the member does not have it, so it may be requested from the hub.
     """
 
     digest: str = ""
@@ -98,7 +98,7 @@ class CertificateState(msgspec.Struct, frozen=True):
     validity: Validity | None = None
 
     def flaw(self, hosts: Iterable[str], now: datetime) -> str:
-        """Return why clients refuse the certificate that is served for ``hosts``, empty when nothing is known."""
+        """Return why clients refuse the certificate served for ``hosts``; empty if no reason is known."""
         if self.validity is None:
             return ""
         if self.validity.ends <= now:
@@ -108,7 +108,7 @@ class CertificateState(msgspec.Struct, frozen=True):
 
 
 def not_covered(hosts: Sequence[str], names: Collection[str]) -> str:
-    """Return the sentence about hosts for which a certificate with these names is served."""
+    """Return the message about hosts that a certificate with these names does not cover."""
     there = listed(sorted(names), 3) or "no names"
     return (
         f"the certificate is not valid for {listed(hosts, 3)}, so clients refuse it; it is valid for {there}. Name a "
@@ -133,7 +133,7 @@ _MOST_HOSTS = 100
 
 
 class CertificateRequest(msgspec.Struct, frozen=True):
-    """One certificate that one object asks for, and the load balancer that answers for its names."""
+    """One certificate that one object requests, and the load balancer that answers for its names."""
 
     hosts: tuple[str, ...]
     issuer: str
@@ -152,7 +152,7 @@ def request_name(hosts: Iterable[str], issuer: str) -> str:
 
 
 def issuer_of(obj: KubeObject, default: str) -> str:
-    """Return the CertificateIssuer that an object asks, empty for none; ``default`` is that of its class."""
+    """Return the CertificateIssuer that an object requests, empty for none; ``default`` is that of its class."""
     named = obj.annotation(ANNOTATION_CERTIFICATE_ISSUER)
     if named:
         return named
@@ -160,7 +160,7 @@ def issuer_of(obj: KubeObject, default: str) -> str:
 
 
 def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Origin) -> CertificateRequest | None:
-    """Return the request for a set of names, None when there is nothing to ask for."""
+    """Return the request for a set of names, None if there is nothing to request."""
     names = tuple(sorted({host.lower() for host in hosts if host}))
     if not names or not issuer or len(names) > _MOST_HOSTS:
         return None
@@ -168,7 +168,7 @@ def request(hosts: Iterable[str], issuer: str, *, load_balancer: str, origin: Or
 
 
 def too_many(hosts: Iterable[str], issuer: str) -> str:
-    """Return why an issuer is not asked for these names, empty when their number is allowed."""
+    """Return an error if there are too many names for one request; otherwise an empty string."""
     count = len({host.lower() for host in hosts if host})
     if not issuer or count <= _MOST_HOSTS:
         return ""
@@ -176,7 +176,7 @@ def too_many(hosts: Iterable[str], issuer: str) -> str:
 
 
 def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpec | None:
-    """Return what the hub is asked, by requests of one name; None without any."""
+    """Return the spec of the merged requests of one name; None without requests."""
     ordered = sorted(requests, key=lambda asked: (asked.load_balancer, asked.origin.namespace, asked.origin.name))
     if not ordered:
         return None
@@ -190,7 +190,7 @@ def merged_spec(requests: Iterable[CertificateRequest]) -> ManagedCertificateSpe
 
 
 def state_of(obj: ManagedCertificate | None) -> CertificateState:
-    """Return whether a certificate that the hub gets is there, and what users are to read of it."""
+    """Return whether the hub has obtained a certificate, and the message for users."""
     if obj is None:
         return CertificateState(problem=PENDING)
     conditions = {condition.type: condition for condition in obj.status.conditions or ()}
@@ -201,12 +201,12 @@ def state_of(obj: ManagedCertificate | None) -> CertificateState:
     return CertificateState(problem=ready.message if ready is not None and wrong else PENDING)
 
 
-#: The certificate is ordered: nothing is wrong, and nothing is there.
+#: The certificate is ordered: there is no problem, and no certificate yet.
 PENDING = "the certificate is being ordered"
 
 
 def states_of(certificates: Iterable[ManagedCertificate]) -> Mapping[str, CertificateState]:
-    """Return how far each certificate is, by name."""
+    """Return the progress of each certificate, by name."""
     return {obj.metadata.name: state_of(obj) for obj in certificates if not obj.deleting}
 
 
@@ -223,7 +223,7 @@ def published_part(load_balancer_class: LoadBalancerClass) -> tuple[object, ...]
 
 # --- backends --------------------------------------------------------------------------------------------------------
 
-#: What ``appProtocol`` of a Service port says about how its backends are spoken to.
+#: The protocol to backends, by ``appProtocol`` of a Service port.
 _PROTOCOLS: dict[str, BackendProtocol] = {
     "kubernetes.io/h2c": "HTTP2",
     "h2c": "HTTP2",
@@ -232,7 +232,7 @@ _PROTOCOLS: dict[str, BackendProtocol] = {
     "kubernetes.io/ws": "HTTP1",
     "http": "HTTP1",
 }
-#: Values of ``appProtocol`` that mean TLS, which only a BackendTLSPolicy says how to verify.
+#: Values of ``appProtocol`` that mean TLS; its verification needs a BackendTLSPolicy.
 TLS_ONLY = frozenset({"https", "kubernetes.io/wss"})
 
 
@@ -243,14 +243,14 @@ def find_port(service: Service, *, name: str = "", number: int = 0, protocol: st
 
 
 def ports_of(service: Service) -> str:
-    """Return the ports that a Service has, as the end of a sentence about one that it does not have."""
+    """Return the ports of a Service, as the end of a sentence about a missing port."""
     ports = service.spec.ports or ()
     texts = [f"{port.port}/{port.protocol}" + (f" ({port.name})" if port.name else "") for port in ports]
     return f"; it has {listed(texts, 10)}" if texts else "; it has no ports"
 
 
 def missing_service(namespace: str, name: str, services: Iterable[Service]) -> str:
-    """Return that a Service does not exist, and where one of that name does."""
+    """Return the message that a Service does not exist, and in which namespaces one of that name does."""
     others = sorted(service.metadata.namespace for service in services if service.metadata.name == name)
     hint = f"; there is one in namespace {listed(others, 3)}" if others else ""
     return f"there is no Service {name} in namespace {namespace}{hint}"
@@ -279,7 +279,7 @@ def backend_of(service: Service, port: ServicePort) -> Backend:
 
 
 def with_valid_settings(service: Service, published: Iterable[Backend]) -> Service:
-    """Return ``service``; while its settings for backends cannot be read, with those of its backend at the hub."""
+    """Return ``service``; if its settings for backends are unreadable, with those of its backend at the hub."""
     try:
         backend_settings(service)
     except SettingError:
@@ -292,7 +292,7 @@ def with_valid_settings(service: Service, published: Iterable[Backend]) -> Servi
 
 
 def with_probed_health(service: Service, probe: HealthCheckSettings | None) -> Service:
-    """Return ``service``, checked as the readiness probe of its pods says where its user has chosen nothing else."""
+    """Return ``service`` with the health check of its pods' readiness probe, unless its user chose another."""
     if probe is None:
         return service
     settings = backend_settings(service)
@@ -324,7 +324,7 @@ _KNOWN: dict[str, Family] = {"ipv4": IPV4, "ipv6": IPV6}
 
 
 def families_by_annotation(obj: KubeObject) -> tuple[Family, ...]:
-    """Return the families that an object names, in its order; none when it names none, or something else."""
+    """Return the families that an object names, in its order; empty if it names none or an invalid one."""
     parts = [part.strip().lower() for part in obj.annotation(ANNOTATION_IP_FAMILIES).split(",") if part.strip()]
     if len(set(parts)) < len(parts) or not _KNOWN.keys() >= set(parts):
         return ()
@@ -340,12 +340,12 @@ def annotation_problem(obj: KubeObject) -> str:
 
 
 def policy_of(families: Sequence[Family], *, required: bool = False) -> FamilyPolicy:
-    """Return whether one of two families is enough; ``required``: it is not."""
+    """Return the policy for these families; ``required``: one of two is not enough."""
     return "" if len(families) < 2 else "RequireDualStack" if required else "PreferDualStack"
 
 
 def of_each_family(addresses: Sequence[str]) -> bool:
-    """Return whether these are IP addresses, one of a family at the most."""
+    """Return whether these are IP addresses, at most one of each family."""
     families = [family_of(address) for address in addresses]
     return None not in families and len(set(families)) == len(families)
 
@@ -356,7 +356,7 @@ _MOST = 10_000_000
 
 
 def limited(rules: Iterable[Rule], of: KubeObject) -> tuple[Rule, ...]:
-    """Return ``rules`` with the limit that ``of`` asks for."""
+    """Return ``rules`` with the limit that ``of`` requests."""
     limit = whole_number(of.annotation(ANNOTATION_REQUESTS_PER_SECOND), least=1, most=_MOST)
     if limit is None:
         return tuple(rules)
@@ -364,7 +364,7 @@ def limited(rules: Iterable[Rule], of: KubeObject) -> tuple[Rule, ...]:
 
 
 def limit_problem(of: KubeObject) -> str:
-    """Return what is wrong with the annotation of ``of``; empty when nothing is."""
+    """Return the error in the annotation of ``of``; empty if it is valid."""
     text = of.annotation(ANNOTATION_REQUESTS_PER_SECOND)
     if not text or whole_number(text, least=1, most=_MOST) is not None:
         return ""
@@ -373,13 +373,13 @@ def limit_problem(of: KubeObject) -> str:
 
 
 def accepts_problem(of: KubeObject) -> str:
-    """Return what is wrong with how the load balancer of ``of`` accepts the PROXY protocol; empty when nothing is."""
+    """Return the error in the PROXY protocol setting of the load balancer of ``of``; empty if it is valid."""
     problem = accept_problem(of.annotation(ANNOTATION_ACCEPT_PROXY_PROTOCOL))
     return f"annotation {ANNOTATION_ACCEPT_PROXY_PROTOCOL}: {problem}" if problem else ""
 
 
 def limits_problem(of: KubeObject) -> str:
-    """Return what is wrong with the limits of the load balancer of ``of``; empty when nothing is."""
+    """Return the error in the limits of the load balancer of ``of``; empty if they are valid."""
     try:
         read_limits(of.annotation(ANNOTATION_LIMITS))
     except ValueError as error:
@@ -397,13 +397,13 @@ def _object_in(of: KubeObject, annotation: str, as_type: type[T]) -> T | None:
     """Return the JSON object in an annotation; None without the annotation.
 
     Raises:
-        ValueError: names the annotation, and what is wrong with it.
+        ValueError: the annotation is invalid; the message names it and the problem.
     """
     text = (of.metadata.annotations or {}).get(annotation)
     if text is None:
         return None
     if not text.strip():
-        # Templates that lack a value write this: what the annotation protects must not be open then.
+        # Templates without a value produce this; the protected routes must not become open.
         raise ValueError(f"annotation {annotation} is empty: write a JSON object, or remove the annotation")
     try:
         return decode(text, as_type)
@@ -437,7 +437,7 @@ class AuthRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
 
 
 def auth_request(of: KubeObject) -> AuthRequest | None:
-    """Return the service that an Ingress has asked about its requests; None for none.
+    """Return the external authorization service of an Ingress; None for none.
 
     Raises:
         ValueError: names the field, and what is wrong with it.
@@ -454,7 +454,7 @@ def auth_request(of: KubeObject) -> AuthRequest | None:
 class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The annotation: a Service, by default of the object's namespace, the number of its port, and what it is shown.
 
-    ``allow_off`` of a Gateway or IngressClass: its routes may do without, or have a processor of their own.
+    ``allow_off`` of a Gateway or IngressClass: its routes may have no processor, or their own.
     """
 
     service: Annotated[str, Meta(min_length=1, max_length=63)]
@@ -472,7 +472,7 @@ class ProcessorRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkno
 
 
 class Processing(NamedTuple):
-    """What inspects the requests of an object; ``off``: no service. With a ``problem``, the request says nothing."""
+    """The processor that inspects the requests of an object; ``off``: none. With a ``problem``, ignore the request."""
 
     request: ProcessorRequest | None = None
     off: bool = False
@@ -480,7 +480,7 @@ class Processing(NamedTuple):
 
 
 def processing_of(of: KubeObject) -> Processing:
-    """Return what inspects the requests of an object, by its annotation."""
+    """Return the processor in the annotation of an object."""
     if of.annotation(ANNOTATION_EXTERNAL_PROCESSOR) == "off":
         return Processing(off=True)
     try:
@@ -500,13 +500,13 @@ def processing_of(of: KubeObject) -> Processing:
 
 
 def with_processor(rules: Iterable[Rule], request: ProcessorRequest | None, backend: str) -> tuple[Rule, ...]:
-    """Return ``rules`` whose requests are inspected by the backend, as it is asked for."""
+    """Return ``rules`` whose requests are inspected by the backend, as requested."""
     processor = None if request is None else request.as_processor(backend)
     return tuple(rules if processor is None else (msgspec.structs.replace(rule, processor=processor) for rule in rules))
 
 
 def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bool:
-    """Return whether a published route asks about all requests what the annotations ``undecided`` are about."""
+    """Return whether a published route has, for all requests, the checks of the annotations ``undecided``."""
     return all(
         (ANNOTATION_EXTERNAL_AUTH not in undecided or rule.filters.auth is not None)
         and (ANNOTATION_EXTERNAL_PROCESSOR not in undecided or rule.processor is not None)
@@ -516,7 +516,7 @@ def is_protected(route: LoadBalancerRouteSpec, undecided: Collection[str]) -> bo
 
 
 def _answering(route: LoadBalancerRouteSpec) -> Iterator[Backend]:
-    """Yield the backends that answer requests of a route, without those that are only asked about them."""
+    """Yield the backends that answer requests of a route, without those that only authorize or inspect them."""
     names = {ref.backend for rule in route.rules for ref in rule.backends}
     return (backend for backend in route.backends if backend.name in names)
 
@@ -558,9 +558,9 @@ class _TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tokens(NamedTuple):
-    """The issuers whose tokens an object asks for, and the Service and port of each with remote keys.
+    """The issuers whose tokens an object requires, and the Service and port of each with remote keys.
 
-    With a ``problem``, the issuers say nothing.
+    With a ``problem``, the issuers are meaningless.
     """
 
     providers: tuple[JWTProvider, ...] = ()
@@ -579,7 +579,7 @@ class Tokens(NamedTuple):
 
 
 def tokens_of(of: KubeObject) -> Tokens:
-    """Return the tokens that the annotation of an object asks for."""
+    """Return the tokens that the annotation of an object requires."""
     if ANNOTATION_JWT not in (of.metadata.annotations or {}):
         return Tokens()
     try:
@@ -609,9 +609,9 @@ def _provider_of(wanted: _Provider) -> JWTProvider:
 
 
 def keys_tls(uri: str) -> BackendTls | None:
-    """Return how keys at a URI are read over TLS: verified by its host name and the authorities of the system.
+    """Return the TLS settings for reading keys at a URI: verified by host name and the system's authorities.
 
-    None for a URI of ``http``, or of an address, which no name verifies.
+    None for a URI with scheme ``http``, or with an IP address, which has no name to verify.
     """
     parts = urlsplit(uri)
     host = (parts.hostname or "").rstrip(".")
@@ -619,7 +619,7 @@ def keys_tls(uri: str) -> BackendTls | None:
 
 
 def _keys_problem(jwks: str) -> str:
-    """Return what is wrong with a set of keys, empty when nothing is; secret keys are rejected."""
+    """Return the error in a set of keys; empty if it is valid. Secret keys are rejected."""
     try:
         keys = decode(jwks, _KeySet).keys
         kinds = [key["kty"] for key in keys]
@@ -636,7 +636,7 @@ def _keys_problem(jwks: str) -> str:
 
 
 class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The annotation of an Ingress or Service: how backends are verified, and the Secret with the client certificate.
+    """The annotation of an Ingress or Service: how to verify backends, and the Secret with the client certificate.
 
     The Secret also has the authorities (``ca.crt``), unless ``wellKnownCACertificates`` is System.
     """
@@ -649,7 +649,7 @@ class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
     well_known_ca_certificates: Literal["", "System"] = msgspec.field(name="wellKnownCACertificates", default="")
 
     def as_tls(self, authorities: str, certificate: str) -> BackendTls:
-        """Return what a backend has, with the certificates in ``ca.crt`` and the name of the client certificate."""
+        """Return a backend's TLS settings with the certificates in ``ca.crt`` and the client certificate's name."""
         return BackendTls(
             server_name=self.hostname,
             ca_bundle="" if self.well_known_ca_certificates else authorities,
@@ -662,7 +662,7 @@ class BackendTlsRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unkn
 
 
 def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
-    """Return how an object has its backends reached over TLS; None for in plain text.
+    """Return the TLS settings for an object's backends; None for plain text.
 
     Raises:
         ValueError: names the field, and what is wrong with it.
@@ -680,7 +680,7 @@ def backend_tls_request(of: KubeObject) -> BackendTlsRequest | None:
 def client_secret(of: KubeObject) -> str:
     """Return the name of the Secret that an object names for TLS towards its backends, empty for none.
 
-    What is published needs it also while another field is invalid.
+    Published objects also need the Secret while another field is invalid.
     """
     with suppress(ValueError):
         return decode(of.annotation(ANNOTATION_BACKEND_TLS, "{}"), _NamedSecret).secret
@@ -692,7 +692,7 @@ class _NamedSecret(msgspec.Struct, frozen=True):
 
 
 def backend_tls_of(of: KubeObject, certificate: CertificateState, authorities: str) -> tuple[BackendTls | None, str]:
-    """Return how the backends of an object are reached over TLS, and why they cannot be.
+    """Return the TLS settings for an object's backends, and why they cannot be used.
 
     ``certificate`` and ``authorities`` (PEM) are those of the Secret that it names.
     """
@@ -716,22 +716,22 @@ def backend_tls_of(of: KubeObject, certificate: CertificateState, authorities: s
 
 
 def access_log_of(obj: KubeObject) -> str:
-    """Return the access log that an object asks for, empty when it asks for none, or for one that is invalid."""
+    """Return the access log that an object requests, empty if it requests none or an invalid one."""
     return "" if access_log_problem(obj) else obj.annotation(ANNOTATION_ACCESS_LOG)
 
 
 def access_log_problem(obj: KubeObject) -> str:
-    """Return what is wrong with the annotation; empty when nothing is."""
+    """Return the error in the annotation; empty if it is valid."""
     return _ineffective(obj, ANNOTATION_ACCESS_LOG, read_access_log)
 
 
 def tracing_of(obj: KubeObject) -> str:
-    """Return the share of its requests that an object has traced, empty without a valid one."""
+    """Return the share of an object's requests to trace, empty without a valid one."""
     return "" if tracing_problem(obj) else obj.annotation(ANNOTATION_TRACING)
 
 
 def tracing_problem(obj: KubeObject, untraced_by: str = "") -> str:
-    """Return why the annotation has no effect, empty when it has; ``untraced_by`` is a class that traces nothing."""
+    """Return why the annotation has no effect, empty if it has; ``untraced_by`` is a class without tracing."""
     problem = _ineffective(obj, ANNOTATION_TRACING, read_route_tracing)
     if problem or not untraced_by or obj.annotation(ANNOTATION_TRACING) in ("", "off"):
         return problem
@@ -750,7 +750,7 @@ def _ineffective(obj: KubeObject, annotation: str, read: Callable[[str], object]
 
 
 class SourceLists(NamedTuple):
-    """The clients that an object admits, as canonical CIDRs; with a ``problem`` the lists say nothing."""
+    """The clients that an object admits, as canonical CIDRs; with a ``problem``, ignore the lists."""
 
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
@@ -767,7 +767,7 @@ class SourceLists(NamedTuple):
 def source_lists(of: KubeObject, listener: str | None = None) -> SourceLists:
     """Return the lists in the annotations of an object, or of a listener of a Gateway.
 
-    A listener without lists of its own has those of the Gateway; empty: all listeners. None: the object has none.
+    A listener without its own lists has those of the Gateway; empty: all listeners. None: the object has none.
     """
     if listener is None and (named := [key for key in listed_sources(of) if "." in key.rpartition("/")[2]]):
         return SourceLists(problem=f"annotation {named[0]}: only a Gateway has lists for a listener")

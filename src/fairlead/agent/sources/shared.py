@@ -1,12 +1,12 @@
-"""The source of backends and certificates, which Ingress and Gateway API share at the hub, and how their objects go.
+"""The source of backends and certificates that Ingress and Gateway API share at the hub, and of their removal.
 
     Backend              slices of a Service, and in the member its copy of type NodePort, while a part needs them
     ManagedCertificate   a certificate that the hub gets itself, while a part asks for it
-    Secret               its copy, while a part needs it; one that is broken or deleted leaves the last good copy
+    Secret               its copy, while a part needs it; if it is broken or deleted, the last good copy stays
     any other            objects of an origin are removed only while the member's view is current
 
-In: caches, and the needs of the parts. Out: writes at the hub, copies of Services in the member. Never: removes because
-of an error, or what a part needs or may need.
+In: caches, and the needs of the parts. Out: writes at the hub, copies of Services in the member. Never: removes objects
+because of an error, or objects that a part needs or may need.
 """
 
 from __future__ import annotations
@@ -86,46 +86,46 @@ from fairlead.translate.certificates import certificate_of, pair_digest
 Obj = TypeVar("Obj", bound=KubeObject)
 
 SERVICE, SECRET, MANAGED = "Service", "Secret", MANAGED_CERTIFICATES.kind
-#: The kind of the keys of Services whose endpoints routes need: one with a load balancer of its own has another key.
+#: The kind of the keys of Services whose endpoints routes need; a Service's own load balancer has another key.
 BACKEND = "Backend"
-#: A Secret that is needed and not there is looked for this often.
+#: How often a missing Secret that is needed is looked for.
 _LOOK_AGAIN_S = 60.0
-#: The endpoints of a Service that no route names any longer are kept at the hub for so many seconds.
+#: Seconds for which the endpoints of a Service that no route names are kept at the hub.
 LEAVE_S = 2.0
 _AT_ONCE = 16
 _TLS = "kubernetes.io/tls"
 
 
 class Part(Protocol):
-    """Ingress, or Gateway API: what it needs of the things that both share."""
+    """Ingress or Gateway API: its needs of the shared objects."""
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Return whether the endpoints of this Service are to be at the hub."""
+        """Return whether the endpoints of this Service should be at the hub."""
         ...
 
     def needs_node_ports(self, namespace: str, name: str) -> bool:
-        """Return whether this Service is to be reached by the nodes."""
+        """Return whether this Service should be reached by the nodes."""
         ...
 
     def needs_secret(self, namespace: str, name: str) -> bool:
-        """Return whether a copy of this Secret is to be at the hub."""
+        """Return whether a copy of this Secret should be at the hub."""
         ...
 
     def requests(self, name: str) -> Iterable[CertificateRequest]:
-        """Return what it asks the hub to get under this name."""
+        """Return the part's certificate requests under this name."""
         ...
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what it knows of the member is the present: else nothing that it may need is removed."""
+        """Return whether the part's view of the member is current: otherwise nothing that it may need is removed."""
         ...
 
     def secret_changed(self, key: tuple[str, str]) -> None:
-        """Enqueue what depends on a Secret."""
+        """Enqueue the objects that depend on a Secret."""
         ...
 
 
 class Shared(Source):
-    """The source of what several routes or listeners use together, and how their own objects are published.
+    """The source of objects shared by several routes or listeners, and the publishing of their own objects.
 
     Its keys need no cache of one part alone: what a part may still need is kept.
     """
@@ -175,17 +175,17 @@ class Shared(Source):
         services.slices.on_change(self._slice_changed)
 
     def add(self, part: Part) -> None:
-        """Make the needs of ``part`` count."""
+        """Register the needs of ``part``."""
         self._parts.append(part)
 
     # --- keys ----------------------------------------------------------------------------------------------------
 
     def all_keys(self) -> Iterable[Key]:
-        """Return the keys of what is at the hub."""
+        """Return the keys of the objects at the hub."""
         return self.published()
 
     def published(self) -> list[Key]:
-        """Return the keys of what is at the hub, and of copies of Services: nothing may need them any longer."""
+        """Return the keys of objects at the hub and of copies of Services: they may no longer be needed."""
         objects = (obj for cache in (*self._caches.of_hub, self._services.hub_slices) for obj in cache.values())
         originals = map(original_of, self._services.services.values())
         return [
@@ -194,7 +194,7 @@ class Shared(Source):
         ]
 
     def _changed_at_hub(self, obj: KubeObject) -> None:
-        """Enqueue whose object at the hub this is: it may have been changed there, or have been left behind."""
+        """Enqueue the origin of an object at the hub: the object may have been changed there, or be orphaned."""
         if (origin := self.origin_of(obj)) is not None:
             self._engine.publish(origin)
 
@@ -204,7 +204,7 @@ class Shared(Source):
                 self._engine.publish((MANAGED, "", obj.metadata.name))
 
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what parts need of a Service, Secret or certificate; return whether a removal waits."""
+        """Publish the needed parts of a Service, Secret or certificate at the hub; return whether a removal waits."""
         kind, namespace, name = key
         if kind == BACKEND:
             return await self.service(namespace, name)
@@ -214,7 +214,7 @@ class Shared(Source):
                 for part in self._parts:
                     part.secret_changed((namespace, name))
             if self.is_missing(namespace, name):
-                # Nothing reports that a Secret of another type has come.
+                # Nothing reports that a Secret of another type was created.
                 self._engine.publish((SECRET, namespace, name), _LOOK_AGAIN_S)
             return held
         if not self._caches.synced:
@@ -224,7 +224,7 @@ class Shared(Source):
     # --- what several use; each returns whether a removal waits --------------------------------------------------
 
     async def service(self, namespace: str, name: str) -> bool:
-        """Make the hub hold the endpoints of one Service while a part needs them, and the member its copy."""
+        """Keep the endpoints of one Service at the hub, and its copy in the member, while a part needs them."""
         async with self._locks.hold((SERVICE, namespace, name)):
             if wait_s := self._leaving_s(namespace, name):
                 self._engine.publish((BACKEND, namespace, name), wait_s)
@@ -233,7 +233,7 @@ class Shared(Source):
             return await self._copy(namespace, name) or held
 
     def reach(self, key: ServiceKey, *, nodes: bool) -> tuple[Service | None, str]:
-        """Return a Service as routes reach it, and why it is not reached as it should be, as ``ServiceCopier`` does."""
+        """Return a Service as routes reach it, and why it is not reached as desired, like ``ServiceCopier``."""
         service, problem = self.copies.reach(key, nodes=nodes)
         if service is None:
             return None, problem
@@ -278,7 +278,7 @@ class Shared(Source):
                 self._engine.publish((BACKEND, namespace, name))
 
     async def secret(self, namespace: str, name: str) -> bool:
-        """Make the hub hold a copy of one Secret while a part needs it."""
+        """Keep a copy of one Secret at the hub while a part needs it."""
         async with self._locks.hold((SECRET, namespace, name)):
             origin: Key = (SECRET, namespace, name)
             if not any(part.needs_secret(namespace, name) for part in self._parts):
@@ -292,7 +292,7 @@ class Shared(Source):
             return False
 
     async def secrets(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Make the hub hold copies of these Secrets, several at once: a class may have a thousand."""
+        """Keep copies of these Secrets at the hub, several at once: a class may have a thousand."""
         left = iter(keys)
 
         async def copy() -> None:
@@ -307,7 +307,7 @@ class Shared(Source):
             raise first_of(errors) from errors
 
     async def managed(self, name: str) -> bool:
-        """Have the hub get one certificate while a part asks for it."""
+        """Request one certificate from the hub while a part needs it."""
         async with self._locks.hold((MANAGED, "", name)):
             spec = merged_spec(request for part in self._parts for request in part.requests(name))
             origin: Key = (MANAGED, "", name)
@@ -324,9 +324,9 @@ class Shared(Source):
             return False
 
     def _leaving_s(self, namespace: str, name: str) -> float:
-        """Return for how many seconds a Service that no part needs is still kept: the hub sees its routes change first.
+        """Return the seconds for which an unneeded Service is kept, so that the hub sees its routes change first.
 
-        The hub watches routes and endpoints apart from each other, so it may see the removal of endpoints earlier.
+        The hub watches routes and endpoints separately, so it may see the removal of endpoints earlier.
         """
         key, now_s = (namespace, name), self._engine.publisher.cluster.clock.monotonic()
         if self._needs_service(*key) or self._needs_node_ports(*key):
@@ -393,7 +393,7 @@ class Shared(Source):
     # --- what is there -------------------------------------------------------------------------------------------
 
     def certificate(self, namespace: str, name: str) -> CertificateState:
-        """Return which version of a Secret is served: the present one, else the last good one that the hub has."""
+        """Return the served version of a Secret: the present one, else the last good one at the hub."""
         copy_name = certificate_name(namespace, name)
         secret, problem = self._caches.secrets.get(namespace, name), self._why_not_watched(namespace, name)
         if secret is not None:
@@ -404,7 +404,7 @@ class Shared(Source):
         return CertificateState(self.digest_of(copy_name), problem, missing=secret is None)
 
     async def identity(self, namespace: str, name: str) -> tuple[CertificateState, str]:
-        """Return the certificate and the authorities of a Secret for TLS towards backends; its copy is at the hub then.
+        """Return the certificate and authorities of a Secret for TLS towards backends, and publish its copy at the hub.
 
         Raises:
             Retry: Secrets cannot be read.
@@ -416,7 +416,7 @@ class Shared(Source):
         return self.certificate(namespace, name), self.authorities(namespace, name)
 
     def publish_certificates(self, references: Iterable[CertificateRef]) -> None:
-        """Enqueue the Secrets of certificates that a load balancer no longer names, or in another version."""
+        """Enqueue the Secrets of certificates that a load balancer no longer names, or names in another version."""
         for reference in references:
             copy = self.certificates.get(self._settings.namespace, reference.name)
             if copy is not None and (origin := self.origin_of(copy)) is not None:
@@ -431,9 +431,9 @@ class Shared(Source):
             return ""
 
     async def look_for(self, namespace: str, name: str) -> bool:
-        """Read the type of a Secret that is needed and not watched; return whether that changes why it is not served.
+        """Read the type of a needed Secret that is not watched; return whether the reason why it is not served changed.
 
-        The watch shows Secrets of type kubernetes.io/tls only: an agent does not read those that are not its business.
+        The watch shows only Secrets of type kubernetes.io/tls: an agent does not read unrelated Secrets.
         """
         key, other_type = (namespace, name), ""
         if self.is_missing(namespace, name):
@@ -461,16 +461,16 @@ class Shared(Source):
         )
 
     def flaw_of(self, state: CertificateState, hosts: Iterable[str]) -> str:
-        """Return why clients refuse a certificate for ``hosts`` now, empty when nothing is known."""
+        """Return why clients refuse a certificate for ``hosts`` now; empty if no reason is known."""
         return state.flaw(hosts, self._now())
 
     def digest_of(self, name: str) -> str:
-        """Return which version of a certificate the hub has under this name, empty for none."""
+        """Return the version of the certificate that the hub has under this name, empty for none."""
         certificate = self.certificates.get(self._settings.namespace, name)
         return certificate.annotation(ANNOTATION_DIGEST) if certificate is not None and not certificate.deleting else ""
 
     async def make_fallback(self, origin: Key, name: str) -> bool:
-        """Make a fallback certificate under this name, unless there is one; return whether it was made."""
+        """Create a fallback certificate under this name unless one exists; return whether it was created."""
         async with self._locks.hold((SECRET, "", name)):
             if self.digest_of(name):
                 return False
@@ -479,22 +479,22 @@ class Shared(Source):
             return True
 
     def managed_states(self) -> Mapping[str, CertificateState]:
-        """Return how far each certificate is that the hub was asked to get, by name."""
+        """Return the progress of each certificate that was requested from the hub, by name."""
         return states_of(self._caches.managed.values())
 
     def issuer(self, load_balancer_class: str) -> str:
-        """Return the issuer of those that ask for none, as one class of the hub has it; empty for none."""
+        """Return the default issuer of one class of the hub; empty for none."""
         lb_class = self._services.classes.get("", load_balancer_class or DEFAULT_CLASS)
         return "" if lb_class is None else lb_class.annotation(ANNOTATION_CERTIFICATE_ISSUER)
 
     def untraced_by(self, load_balancer_class: str) -> str:
-        """Return the name of a class of the hub that traces no requests; empty for one that does, or is not known."""
+        """Return the name of a class of the hub that traces no requests; empty if it does, or is unknown."""
         named = load_balancer_class or DEFAULT_CLASS
         lb_class = self._services.classes.get("", named)
         return "" if lb_class is None or lb_class.spec.parameters.get("tracing", "off") != "off" else named
 
     def _state(self, secret: Secret) -> CertificateState:
-        """Return what a Secret of the member holds; each version is read once."""
+        """Return the state of a Secret of the member; each version is read once."""
         key, resource_version = secret.key, secret.metadata.resource_version
         version, state = self._states.get(key, ("", CertificateState()))
         if version != resource_version:
@@ -503,19 +503,19 @@ class Shared(Source):
         return state
 
     def answer(self, name: str) -> HTTPLoadBalancer | None:
-        """Return the load balancer of this name as the hub shows it."""
+        """Return the load balancer of this name at the hub."""
         return self._caches.load_balancers.get(self._settings.namespace, name)
 
     def load_balancer(self, name: str) -> HTTPLoadBalancer | None:
-        """Return what is published under this name."""
+        """Return the published load balancer of this name."""
         return self.load_balancers.get(self._settings.namespace, name)
 
     def routes_of(self, origin: Key) -> list[LoadBalancerRoute]:
-        """Return what is published of one route."""
+        """Return the published objects of one route."""
         return [route for route in self._published(self.routes, origin) if not route.deleting]
 
     def targets(self, load_balancer_class: str) -> TargetType:
-        """Return the type of targets of one class of the hub."""
+        """Return the target type of one class of the hub."""
         named = load_balancer_class or DEFAULT_CLASS
         return cast("TargetType", self._services.class_targets().get(named, self._settings.target))
 
@@ -524,14 +524,14 @@ class Shared(Source):
         return published_meta(origin, name, namespace=self._settings.namespace, tenant=self._settings.tenant)
 
     def subtenant_meta(self, origin: Key, name: str, published: Published[Any], namespace: str = "") -> ObjectMeta:
-        """Return the metadata of an object with the sub-tenant of ``namespace``, or else of its origin."""
+        """Return the metadata of an object with the sub-tenant of ``namespace``, otherwise that of its origin."""
         meta = self.meta(origin, name)
         present = published.get(self._settings.namespace, name)
         labels = self._services.subtenant_labels(namespace or origin[1], present)
         return msgspec.structs.replace(meta, labels=(meta.labels or {}) | labels)
 
     def origin_of(self, obj: KubeObject) -> Key | None:
-        """Return the key that an object at the hub was published for; None when it was not by a source of HTTP."""
+        """Return the key that an object at the hub was published for; None if not by an HTTP source."""
         origin = origin_of(obj, tenant=self._settings.tenant)
         if origin is None or origin[0] != SERVICE:
             return origin
@@ -541,7 +541,7 @@ class Shared(Source):
     # --- removals ------------------------------------------------------------------------------------------------
 
     async def remove(self, publisher: Published[Obj], origin: Key, part: Part, keep: Iterable[KubeObject] = ()) -> bool:
-        """Delete what was published for an origin of ``part``, but ``keep``; return whether that has to wait."""
+        """Delete the objects published for an origin of ``part``, except ``keep``; return whether that must wait."""
         names = {obj.metadata.name for obj in keep}
         gone = [obj for obj in self._published(publisher, origin) if obj.metadata.name not in names]
         return await self._delete(publisher, gone, (part,))
@@ -560,7 +560,7 @@ class Shared(Source):
         return False
 
     def _is_whole(self, parts: Iterable[Part]) -> bool:
-        """Return whether all is known of the member that ``parts`` may need, so that something may be removed."""
+        """Return whether everything that ``parts`` may need is known, so that objects may be removed."""
         sources = self._services
         whole = sources.synced and not sources.slices.broken and sources.member_is_fresh(fresh_s=self._fresh_s)
         return whole and all(part.is_fresh(fresh_s=self._fresh_s) for part in parts)
@@ -575,7 +575,7 @@ def _state_of(name: str, secret: Secret) -> CertificateState:
 
 
 _NAME = "fallback.fairlead.invalid"
-#: Clocks may differ by so much, in days; nothing depends on the end, since no client trusts it.
+#: Allowance for clock skew, and validity, in days; the expiry is irrelevant, since no client trusts the certificate.
 _EARLIER_DAYS, _VALID_DAYS = 1, 36_500
 
 
@@ -600,9 +600,9 @@ def make_fallback(now: dt.datetime) -> tuple[str, dict[str, str]]:
     return pair_digest(chain, pem), data
 
 
-#: A copy that nothing needs stays so long, in seconds.
+#: Seconds for which an unneeded copy is kept.
 LINGER_S = 5.0
-#: What the member refused is tried again after so many seconds.
+#: Seconds until a refused write to the member is retried.
 REFUSED_RETRY_S = 60.0
 RIGHTS = "deploy/kubernetes/agent.yaml"
 
@@ -615,16 +615,16 @@ class ServiceCopier:
         self._caches = caches
         self._services = Overlay(caches.services)
         self._may_write = may_write
-        #: What the member answered when it refused a copy, and when.
+        #: The member's answer when it refused a copy, and the time.
         self._refused: dict[ServiceKey, tuple[str, float]] = {}
         self._idle_since: dict[ServiceKey, float] = {}
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
 
     def reach(self, key: ServiceKey, *, nodes: bool) -> tuple[Service | None, str]:
-        """Return a Service as it is reached, and why it is not reached by the nodes (empty when it is).
+        """Return a Service as it is reached, and why it is not reached by the nodes (empty if it is).
 
-        ``nodes``: its backends are the nodes. None with a sentence: it cannot be a backend; None without: there is no
-        such Service.
+        ``nodes``: its backends are the nodes. None with a reason: it cannot be a backend; None without: it does not
+        exist.
         """
         service = self._services.get(*key)
         if service is None or not nodes:
@@ -639,7 +639,7 @@ class ServiceCopier:
         return self._copy(key) is not None
 
     async def ensure(self, key: ServiceKey) -> None:
-        """Have the copy of a Service as it should be.
+        """Create or update the copy of a Service.
 
         Raises:
             Wait: another agent leads.
@@ -672,7 +672,7 @@ class ServiceCopier:
             self._services.written(answer, before=present)
 
     async def collect(self, key: ServiceKey) -> bool:
-        """Delete the copy of a Service that nothing needs; return whether that has to wait."""
+        """Delete the unneeded copy of a Service; return whether that must wait."""
         self._refused.pop(key, None)
         copy = self._copy(key)
         if copy is None or copy.deleting:
@@ -708,7 +708,7 @@ class ServiceCopier:
 
 def _body(wanted: Service) -> JSONObject:
     body: JSONObject = msgspec.to_builtins(wanted)
-    # Protocol is a key of the list, and left out when it is the default.
+    # Protocol is a key of the list, but is omitted when it has the default value.
     ports = [{**port, "protocol": port.get("protocol", "TCP")} for port in body["spec"].get("ports", ())]
     return {"apiVersion": "v1", "kind": "Service", **body, "spec": {**body["spec"], "ports": ports}}
 
@@ -730,12 +730,12 @@ _SUFFIX = "-fairlead-nodes"
 
 
 def copy_name(service: str) -> str:
-    """Name the copy of a Service: a label of DNS."""
+    """Name the copy of a Service: a DNS label."""
     return fit(f"{service}{_SUFFIX}", identity=("copy", service))
 
 
 def original_of(service: Service) -> tuple[str, str] | None:
-    """Return namespace and name of the Service that ``service`` is the copy of, None when it is none of our copies."""
+    """Return namespace and name of the original of the copy ``service``, None if it is not one of our copies."""
     meta = service.metadata
     if service.label(LABEL_MANAGED_BY) != MANAGED_BY or not service.label(LABEL_COPY_OF):
         return None
@@ -745,7 +745,7 @@ def original_of(service: Service) -> tuple[str, str] | None:
 
 
 def why_no_copy(service: Service, *, has_endpoints: bool = False) -> str:
-    """Return why a Service that is to be reached by nodes cannot be; empty when it can, or has endpoints of its own."""
+    """Return why a Service cannot be reached by nodes; empty if it can, or has its own endpoints."""
     named = f"Service {service.metadata.namespace}/{service.metadata.name}"
     if service.spec.type == "ExternalName":
         return f"{named} is of type ExternalName: it has no endpoints"
@@ -758,7 +758,7 @@ def why_no_copy(service: Service, *, has_endpoints: bool = False) -> str:
 
 
 def is_chosen_by_user(service: Service | None) -> bool:
-    """Return whether the endpoints of a Service are its user's own choice: it has no selector."""
+    """Return whether the user chooses the endpoints of a Service: it has no selector."""
     return service is not None and not service.spec.selector
 
 
@@ -768,7 +768,7 @@ def has_node_ports(service: Service) -> bool:
 
 
 def copy_of(service: Service) -> Service | None:
-    """Return the copy that ``service`` should have, None when it needs none or cannot have one."""
+    """Return the copy that ``service`` should have, None if it needs none or cannot have one."""
     if service.deleting or has_node_ports(service) or why_no_copy(service):
         return None
     meta = service.metadata
@@ -793,7 +793,7 @@ def copy_of(service: Service) -> Service | None:
 
 
 def is_same_copy(wanted: Service, present: Service) -> bool:
-    """Return whether the copy that is there is as wanted; the nodePorts are the API server's choice."""
+    """Return whether the present copy is as desired; the API server chooses the nodePorts."""
     return _content(wanted) == _content(present)
 
 
@@ -803,7 +803,7 @@ def is_ours(copy: Service, original: tuple[str, str]) -> bool:
 
 
 def reached_by(service: Service, copy: Service | None) -> Service:
-    """Return ``service`` with the nodePorts by which it is reached; without a copy that has them, as it is."""
+    """Return ``service`` with the nodePorts of its copy; unchanged without such a copy."""
     if has_node_ports(service) or copy is None or copy.deleting:
         return service
     held = {(port.port, port.protocol): port.node_port for port in copy.spec.ports or ()}

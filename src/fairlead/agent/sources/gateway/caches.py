@@ -1,9 +1,9 @@
-"""The watch caches of Gateway API in the member, as far as it is installed there, and the plans made of them.
+"""The watch caches of the installed kinds of Gateway API in the member, and the plans made from them.
 
 In: the member. Out: caches with their indexes; each runs while its kind is served. Namespaces are watched
 only while Gateways are served, ConfigMaps only once a Gateway or policy names one. Only their bundle of certificates is
-kept. A plan is kept until something that it depends on changes. Never writes; never takes a kind that is not served
-for objects that are gone.
+kept. A plan is kept until something that it depends on changes. Never writes; never treats objects as deleted because
+their kind is not served.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _CHANNEL = "gateway.networking.k8s.io/channel"
 #: How often the version of the definitions is read, in seconds, once it is known.
 INSTALLED_S = 60.0
 
-#: The versions that we read, the preferred one first. Older ones have the same fields, as far as we read them.
+#: The versions that we read, preferred first. Older ones have the same fields that we read.
 _VERSIONS = {
     "gatewayclasses": ("v1", "v1beta1"),
     "gateways": ("v1", "v1beta1"),
@@ -97,18 +97,18 @@ AnyOptionalCache = OptionalCache[Any]
 
 
 class Bundle(KubeObject, frozen=True, gc=False):
-    """A ConfigMap without its entries but the bundle of certificates and error pages."""
+    """A ConfigMap reduced to its bundle of certificates and its error pages."""
 
     data: dict[str, str] | None = None
 
     @property
     def certificates(self) -> str:
-        """Return its bundle, empty when it has none."""
+        """Return the bundle of certificates, empty if there is none."""
         return (self.data or {}).get(_CA, "")
 
     @property
     def pages(self) -> dict[str, str]:
-        """Return its error pages by status."""
+        """Return the error pages by status."""
         return {status: page for status, page in (self.data or {}).items() if status != _CA}
 
 
@@ -155,10 +155,10 @@ class GatewayCaches:
             {cache: _VERSIONS.get(cache.resource.plural, (cache.resource.version,)) for cache in self.of_group},
             looked=self._follow,
         )
-        #: Version and channel of the definitions that are installed, empty while they are not known.
+        #: Version and channel of the installed CRDs, empty while unknown.
         self.installed = ("", "")
         self.on_installed: list[Callable[[], None]] = []
-        #: Set once a kind is served that has not been read yet.
+        #: Set once a new kind is served that has not been read yet.
         self.kind_came = asyncio.Event()
         self._log: structlog.stdlib.BoundLogger = structlog.get_logger("fairlead.agent.l7")
         self._member = member
@@ -191,17 +191,17 @@ class GatewayCaches:
 
     @property
     def ready(self) -> bool:
-        """Return whether each kind that is served has been read."""
+        """Return whether each served kind has been read."""
         return self.discovery.asked and self._http.secrets.synced and all(cache.settled for cache in self.all)
 
     @property
     def problem(self) -> str:
-        """Return why something cannot be read, empty when all can."""
+        """Return why some kind cannot be read; empty if all can be read."""
         sentences = (cache.problem for cache in (*self.all, self._http.secrets) if not cache.synced and cache.problem)
         return self.discovery.problem or next(sentences, "")
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what is known of the member is the present: only then may anything be removed."""
+        """Return whether the view of the member is current: only then may anything be removed."""
         if not self.discovery.asked:
             return False
         if not any(self._http.has_published(cache.resource.kind) for cache in (self.gateways, *self.routes.values())):
@@ -213,11 +213,11 @@ class GatewayCaches:
         )
 
     def _is_whole(self, cache: AnyOptionalCache) -> bool:
-        """Return whether a kind that is not served has nothing that could be missing."""
+        """Return whether a kind that is not served has no objects that could be missing."""
         return cache.served or not (len(cache) or self._http.has_published(cache.resource.kind))
 
     async def _read_installed(self) -> None:
-        """Keep version and channel of the definitions; without the right to read them they stay unknown."""
+        """Track version and channel of the CRDs; without the right to read them they stay unknown."""
         while True:
             pause_s = LOOK_S
             try:
@@ -251,7 +251,7 @@ class GatewayCaches:
                 yield kind, route
 
     def routes_to(self, namespace: str, name: str) -> Iterable[tuple[str, AnyRoute]]:
-        """Yield kind and object of each route that names this Service, or whose Gateway does, in no order."""
+        """Yield kind and object of each route that names this Service, or whose Gateway does, in any order."""
         for kind, cache in self.routes.items():
             for route in cache.indexed(BY_SERVICE, (namespace, name)):
                 yield kind, route
@@ -260,20 +260,20 @@ class GatewayCaches:
                 yield from self.routes_of(parent)
 
     def bundle(self, namespace: str, name: str) -> str | None:
-        """Return the certificates of a ConfigMap: empty when it has none, None when it is not there."""
+        """Return the certificates of a ConfigMap: empty if it has none, None if it does not exist."""
         config_map = self.config_maps.get(namespace, name)
         return None if config_map is None else config_map.certificates
 
     def error_pages(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
-        """Return the error pages of those ConfigMaps that are there, by status."""
+        """Return the error pages of the existing ConfigMaps, by status."""
         maps = {name: self.config_maps.get(*name) for name in names}
         return {name: config_map.pages for name, config_map in maps.items() if config_map is not None}
 
     def check_read(self, gateway: Gateway) -> None:
-        """Check that all that the plan of a Gateway depends on has been readable; ``Shared`` keeps Secrets.
+        """Check that all input of a Gateway's plan has been read; ``Shared`` keeps Secrets.
 
         Raises:
-            Retry: something has not.
+            Retry: some input has not been read.
         """
         for name in config_maps_named(gateway):
             self.config_maps.check_read(*name)
@@ -288,10 +288,10 @@ class GatewayCaches:
             self.namespaces.check_read("", listener_set.metadata.namespace)
 
     def check_read_backend(self, namespace: str, name: str) -> None:
-        """Check that all that has been readable which decides how a Service is reached, and by whom.
+        """Check that all input that decides how a Service is reached, and by whom, has been read.
 
         Raises:
-            Retry: something has not.
+            Retry: some input has not been read.
         """
         self.grants.check_read(namespace)
         self.policies.check_read(namespace)
@@ -316,7 +316,7 @@ def gateway_of(listener_set: ListenerSet) -> tuple[str, str]:
 
 
 def parents_of(gateway: tuple[str, str], listener_sets: Iterable[ListenerSet]) -> Iterable[ParentKey]:
-    """Yield what routes may name to attach to a Gateway: itself and its ListenerSets."""
+    """Yield the parents that routes may name to attach to a Gateway: the Gateway and its ListenerSets."""
     yield ParentKey("Gateway", *gateway)
     for listener_set in listener_sets:
         yield ParentKey("ListenerSet", *listener_set.key)
@@ -342,7 +342,7 @@ def _labels_only(raw: Namespace) -> Namespace:
 
 
 def _bundle_only(raw: Bundle) -> Bundle:
-    """Keep the bundle; a text that is none counts as no entry."""
+    """Keep the bundle; an invalid text counts as no entry."""
     kept = {status: page for status, page in raw.pages.items() if PAGE_STATUS.fullmatch(status)}
     if is_bundle(raw.certificates):
         kept[_CA] = raw.certificates
@@ -362,7 +362,7 @@ class GatewayPlans:
         self._labels: dict[str, Mapping[str, str]] | None = None
 
     def get(self, namespace: str, name: str) -> GatewayPlan | None:
-        """Return the plan of one Gateway, None when it is not one of ours, or no longer."""
+        """Return the plan of one Gateway, None if it is not, or no longer, one of ours."""
         key = (namespace, name)
         if key not in self._plans:
             self._plans[key] = self._compute(namespace, name)
@@ -377,12 +377,12 @@ class GatewayPlans:
         return plan if plan is not None and parent in plan.listener_sets else None
 
     def of_route(self, parents: Iterable[ParentKey]) -> dict[ParentKey, GatewayPlan]:
-        """Return the plans of those parents that are ours."""
+        """Return the plans of the parents that are ours."""
         plans = {parent: self.of_parent(parent) for parent in parents}
         return {parent: plan for parent, plan in plans.items() if plan is not None}
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop one plan, so that it is computed again: something that it depends on has changed."""
+        """Drop one plan, so that it is computed again: one of its dependencies has changed."""
         self._plans.pop((namespace, name), None)
 
     def forget_all(self) -> None:
@@ -391,7 +391,7 @@ class GatewayPlans:
         self._labels = None
 
     def class_of(self, gateway: Gateway) -> GatewayClass | None:
-        """Return the class of ours that a Gateway is of, None when it is of none."""
+        """Return the Fairlead class of a Gateway, None if it has none."""
         of_class = self._caches.gateway_classes.get("", gateway.spec.gateway_class_name)
         return of_class if of_class is not None and of_class.is_ours and not of_class.deleting else None
 
@@ -431,9 +431,9 @@ class GatewayPlans:
 
 
 class Attachments:
-    """What has been planned of each route, and how many routes each listener has.
+    """The plan of each route, and the number of routes of each listener.
 
-    A Gateway's counts are complete once none of its routes waits to be planned with its present listeners.
+    A Gateway's counts are complete once all its routes have been planned with its present listeners.
     """
 
     def __init__(self) -> None:
@@ -445,23 +445,23 @@ class Attachments:
         return route in self._plans
 
     def plan_of(self, route: Key) -> RoutePlan | None:
-        """Return the last plan of a route, without what is published; None when it has no parent of ours."""
+        """Return the last plan of a route, without the published objects; None if it has no parent of ours."""
         return self._plans.get(route)
 
     def counts(self, load_balancer: str) -> dict[str, int] | None:
-        """Return the number of routes by listener with any; None while some wait to be planned."""
+        """Return the number of routes by listener, without zeros; None while some wait to be planned."""
         if self._waiting.get(load_balancer):
             return None
         return dict(+self._counts.get(load_balancer, Counter[str]()))
 
     def wait_for(self, load_balancer: str, routes: Iterable[Key]) -> None:
-        """Take note of the routes that are to be planned again for a load balancer."""
+        """Note the routes that will be planned again for a load balancer."""
         waiting = set(routes)
         if waiting:
             self._waiting[load_balancer] |= waiting
 
     def is_planned(self, route: Key) -> list[str]:
-        """Wait for a route no more; return the load balancers whose counts are complete now."""
+        """Stop waiting for a route; return the load balancers whose counts are complete now."""
         complete: list[str] = []
         for load_balancer in [name for name, waiting in self._waiting.items() if route in waiting]:
             waiting = self._waiting[load_balancer]
@@ -472,7 +472,7 @@ class Attachments:
         return complete
 
     def put(self, route: Key, plan: RoutePlan | None) -> set[str]:
-        """Take over what was planned of a route; return the load balancers whose counts differ now."""
+        """Store the plan of a route; return the load balancers whose counts have changed."""
         before = self._plans.get(route)
         was = frozenset[AttachedListener]() if before is None else before.attached
         now = frozenset[AttachedListener]() if plan is None else plan.attached
@@ -484,7 +484,7 @@ class Attachments:
         return {attached.load_balancer for attached in was ^ now}
 
     def drop(self, route: Key) -> set[str]:
-        """Forget a route that is gone; return the load balancers whose counts differ now."""
+        """Forget a deleted route; return the load balancers whose counts have changed."""
         changed = self.put(route, None)
         del self._plans[route]
         return changed
@@ -498,7 +498,7 @@ class BackendPolicies:
         self._caches = caches
 
     def of_services(self, services: Iterable[tuple[str, str]]) -> dict[PolicyKey, BackendPolicy]:
-        """Return what counts for the ports of these Services."""
+        """Return the effective policies for the ports of these Services."""
         wanted = set(services)
         backends = self._plan(wanted).backends
         return {target: policy for target, policy in backends.items() if target[:2] in wanted}

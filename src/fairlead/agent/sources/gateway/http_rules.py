@@ -1,8 +1,8 @@
 """The rules of an HTTPRoute, their filters, and the Services that rules of any route name.
 
-In: rules, and what resolves their references. Out: one ``Rule`` for each, in order, with what is wrong. A rule that
-cannot be programmed keeps its matches and answers 500: if it were left out, its requests would reach rules that were
-not meant for them, past a filter of its own. Pure.
+In: rules, and what resolves their references. Out: one ``Rule`` for each, in order, with its problems. A rule that
+cannot be programmed keeps its matches and answers 500. Without it, its requests would reach other rules and bypass
+its filters. Pure.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def http_rules(rules: Iterable[HTTPRule], refs: BackendRefs) -> list[PlannedRule
 def plan_rule(
     name: str | None, matches: Callable[[], tuple[RequestMatch, ...]], build: Callable[[], Rule]
 ) -> PlannedRule:
-    """Return what ``build`` makes of a rule, with its ``matches``; these alone when it raises ``Unusable``."""
+    """Return the result of ``build`` with the rule's ``matches``; only the matches if it raises ``Unusable``."""
     try:
         rule = msgspec.structs.replace(build(), name=name or "", matches=matches())
         return PlannedRule(_valid(rule))
@@ -123,7 +123,7 @@ def value_matches(matches: Iterable[Match] | None) -> tuple[ValueMatch, ...]:
 
 
 def session_of(spec: SessionPersistenceSpec | None) -> SessionPersistence | None:
-    """Return how sessions are kept; raises ``Unusable``."""
+    """Return the session persistence of a rule; raises ``Unusable``."""
     if spec is None:
         return None
     absolute_s = -(-_milliseconds("sessionPersistence.absoluteTimeout", spec.absolute_timeout) // 1000)
@@ -213,7 +213,7 @@ def _milliseconds(field: str, text: str | None) -> int:
 
 
 def _valid(rule: Rule) -> Rule:
-    """Return ``rule``; raises ``Unusable`` when it is outside of what an object at the hub can hold."""
+    """Return ``rule``; raises ``Unusable`` if it exceeds the limits of an object at the hub."""
     try:
         msgspec.convert(msgspec.to_builtins(rule), Rule)
     except msgspec.ValidationError as error:
@@ -242,7 +242,7 @@ _MANY = frozenset({"RequestMirror"})
 
 
 class Unusable(ValueError):
-    """A rule asks for what cannot be done; ``reason`` is that of condition Accepted."""
+    """A rule asks for something unsupported; ``reason`` is that of condition Accepted."""
 
     def __init__(self, message: str, *, reason: str = "UnsupportedValue") -> None:
         super().__init__(message)
@@ -335,7 +335,7 @@ _KNOWN = ("RequestHeaderModifier", "ResponseHeaderModifier", "RequestRedirect", 
 
 
 def _is_known(route_filter: RouteFilter) -> bool:
-    """Return whether the field that belongs to the type of a filter is there."""
+    """Return whether the field that belongs to the type of a filter is set."""
     fields = (
         route_filter.request_header_modifier,
         route_filter.response_header_modifier,
@@ -358,7 +358,7 @@ def _pairs(pairs: Iterable[HeaderPair] | None) -> tuple[HeaderValue, ...]:
 
 
 def first_of_each_header(headers: Iterable[_Header] | None) -> Iterable[_Header]:
-    """Return the first entry of each header: names that differ in case are of one header, as Gateway API says."""
+    """Return the first entry of each header; as Gateway API requires, names are case-insensitive."""
     first: dict[str, _Header] = {}
     for header in headers or ():
         first.setdefault(header.name.lower(), header)
@@ -417,7 +417,7 @@ def _cors(cors: CorsFilter | None) -> Cors | None:
     )
 
 
-#: How the backends of a route are spoken to; those of an HTTPRoute as ``appProtocol`` says.
+#: The protocol to the backends of a route; for an HTTPRoute, ``appProtocol`` decides.
 _SPOKEN: dict[str, BackendProtocol] = {"GRPCRoute": "HTTP2", "TLSRoute": "TCP", "TCPRoute": "TCP", "UDPRoute": "UDP"}
 
 # --- backends --------------------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ SERVICE_IMPORT = (MULTICLUSTER_GROUP, SERVICE_IMPORTS.kind)
 
 
 def service_key(reference: AnyBackendRef, namespace: str) -> tuple[str, str] | None:
-    """Return namespace and name of the Service that is meant, None when that is not a Service.
+    """Return namespace and name of the referenced Service, None if the reference is not to a Service.
 
     A ServiceImport means the Service that has its ClusterSetIP: its endpoints are those of all exporting members.
     """
@@ -454,7 +454,7 @@ def service_key(reference: AnyBackendRef, namespace: str) -> tuple[str, str] | N
 
 
 def _is_import(service: Service | None, name: str) -> bool:
-    """Return whether a Service has the ClusterSetIP of a ServiceImport that is there."""
+    """Return whether a Service has the ClusterSetIP of an existing ServiceImport."""
     return (
         service is not None and service.label(LABEL_IMPORT) == name and not service.annotation(ANNOTATION_UNUSED_SINCE)
     )
@@ -465,11 +465,11 @@ def _kind_of(reference: AnyBackendRef) -> tuple[str, str]:
 
 
 class BackendRefs:
-    """Resolves the references of one route, and collects the backends and what is wrong.
+    """Resolves the references of one route, and collects the backends and problems.
 
-    ``passthrough``: connections carry the client's own TLS, so policies play no part; ``terminated``: there are such
-    from which TLS is taken. With both, a Service with a policy cannot be a backend. ``fail_open``: requests pass while
-    an external service does not answer.
+    ``passthrough``: connections carry the client's own TLS, so policies do not apply; ``terminated``: TLS of some
+    connections is terminated. With both, a Service with a policy cannot be a backend. ``fail_open``: requests pass
+    while an external service does not answer.
     """
 
     def __init__(
@@ -495,15 +495,15 @@ class BackendRefs:
         self._unreachable = unreachable or {}
         self._passthrough = passthrough
         self._terminated = terminated
-        #: Reason and sentence of each problem, in the order in which they were met.
+        #: Reason and message of each problem, in the order of discovery.
         self._problems: dict[tuple[str, str], None] = {}
 
     def resolve(
         self, reference: AnyBackendRef, *, spoken: BackendProtocol | None = None, origin: GrantFrom | None = None
     ) -> str:
-        """Return the name of the backend, empty when there is none; ``spoken``: how it is spoken to in any case.
+        """Return the name of the backend, empty if there is none; ``spoken`` overrides its protocol.
 
-        ``origin`` refers to it, if that is not the route.
+        ``origin`` is the referring object, if that is not the route.
         """
         key = service_key(reference, self._namespace)
         if key is None:
@@ -536,7 +536,7 @@ class BackendRefs:
         return self._port(service, reference.port or 0, spoken)
 
     def resolve_keys(self, service: str, port: int, provider: JWTProvider) -> str:
-        """Return the name of the backend with the keys of an issuer, empty when there is none."""
+        """Return the name of the backend with the keys of an issuer, empty if there is none."""
         name = self.resolve(RouteBackendRef(name=service, port=port), spoken="HTTP1")
         if not name or not provider.uri.startswith("https:") or self.backends[name].tls is not None:
             return name
@@ -580,7 +580,7 @@ class BackendRefs:
             )
         backend = backend_of(service, port)
         name, protocol = backend.name, spoken or _SPOKEN.get(self._kind, backend.protocol)
-        # The same port may be spoken to in several ways within one load balancer: each is a backend of its own.
+        # One load balancer may use several protocols to the same port: each is a separate backend.
         if protocol != backend.protocol:
             name += f"/{protocol.lower()}"
         if policy.tls is not None:

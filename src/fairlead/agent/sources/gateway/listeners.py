@@ -107,7 +107,7 @@ _IP_ADDRESS = "IPAddress"
 
 
 def plan_gateway(view: GatewayView) -> GatewayPlan:
-    """Return what becomes of the Gateway of ``view``."""
+    """Return the plan of the Gateway of ``view``."""
     gateway = view.gateway
     meta = gateway.metadata
     own = ParentKey("Gateway", meta.namespace, meta.name)
@@ -225,7 +225,7 @@ def _not_served(plan: ListenerPlan) -> ListenerPlan:
 
 
 def _refusal(gateway: Gateway) -> Judgement | None:
-    """Return why nothing of a Gateway is served, None when its listeners decide."""
+    """Return why nothing of a Gateway is served, None if its listeners decide."""
     infrastructure = gateway.spec.infrastructure
     if infrastructure is not None and infrastructure.parameters_ref is not None:
         named = infrastructure.parameters_ref
@@ -244,7 +244,7 @@ def _refusal(gateway: Gateway) -> Judgement | None:
 
 
 def _sources_problem(gateway: Gateway) -> str:
-    """Return what is wrong with the lists of clients of a Gateway or its listeners; empty when nothing is."""
+    """Return the error in the client lists of a Gateway or its listeners; empty if they are valid."""
     names = [listener.name for listener in gateway.spec.listeners or ()]
     for annotation in listed_sources(gateway):
         _, dot, listener = annotation.rpartition("/")[2].partition(".")
@@ -269,13 +269,13 @@ def _insecure(gateway: Gateway) -> Iterable[Judgement]:
 
 
 def _error_pages(view: GatewayView) -> Mapping[str, str] | None:
-    """Return the error pages of a Gateway by status, None without the ConfigMap that is named."""
+    """Return the error pages of a Gateway by status, None if the named ConfigMap does not exist."""
     name = view.gateway.annotation(ANNOTATION_ERROR_PAGES)
     return view.error_pages.get((view.gateway.metadata.namespace, name)) if name else {}
 
 
 def _pages_problem(view: GatewayView) -> str:
-    """Return what is wrong with the error pages of a Gateway; empty when nothing is."""
+    """Return the error in the error pages of a Gateway; empty if they are valid."""
     pages, name = _error_pages(view), view.gateway.annotation(ANNOTATION_ERROR_PAGES)
     where = f"annotation {ANNOTATION_ERROR_PAGES}: ConfigMap {name[:253]}"
     if pages is None:
@@ -294,7 +294,7 @@ def _pages_problem(view: GatewayView) -> str:
 
 
 def _usable_pages(view: GatewayView) -> dict[str, str]:
-    """Return the error pages that are served: those of allowed size, in their order as far as all of them may have."""
+    """Return the served error pages: those of allowed size, in order, up to the total limit."""
     usable: dict[str, str] = {}
     left = MAX_PAGES_BYTES
     for status, page in sorted((_error_pages(view) or {}).items()):
@@ -384,12 +384,12 @@ def _set_key(listener_set: ListenerSet) -> ParentKey:
 
 # --- listeners -------------------------------------------------------------------------------------------------------
 
-#: What one object at the hub can hold.
+#: The limits of one object at the hub.
 MAX_LISTENERS = 1024
 MAX_CERTIFICATES = 1023
 MAX_AUTHORITIES_CHARS = 600_000
 _KEY_LIMIT = 512
-#: Where a listener is served that leaves the choice to us.
+#: The port of a listener that leaves the choice to us.
 _DEFAULT_PORTS = {"HTTP": 80, "HTTPS": 443, "TLS": 443}
 _PROTOCOLS: dict[str, ListenerProtocol] = {"HTTP": "HTTP", "HTTPS": "HTTPS", "TLS": "TLS", "TCP": "TCP", "UDP": "UDP"}
 _CONFLICTS = {
@@ -399,7 +399,7 @@ _CONFLICTS = {
 
 
 def opening_of(listener: GatewayListener) -> Opening | None:
-    """Return what a listener opens, None when its protocol or port cannot be served."""
+    """Return the port that a listener opens, None if its protocol or port cannot be served."""
     port = listener.port or _DEFAULT_PORTS.get(listener.protocol, 0)
     if listener.protocol not in PROTOCOLS or not port:
         return None
@@ -407,7 +407,7 @@ def opening_of(listener: GatewayListener) -> Opening | None:
 
 
 class ListenerPlanner:
-    """Plans listener after listener, and gathers what their load balancer consists of."""
+    """Plans listeners one by one, and collects the parts of their load balancer."""
 
     def __init__(self, view: GatewayView, gateway: ParentKey) -> None:
         self._view = view
@@ -418,7 +418,7 @@ class ListenerPlanner:
         self.requests: dict[str, CertificateRequest] = {}
 
     def plan(self, parent: ParentKey, listener: GatewayListener, conflict: ConflictReason | None) -> ListenerPlan:
-        """Return the plan of one listener; ``conflict`` is why another one excludes it."""
+        """Return the plan of one listener; ``conflict`` is why another listener excludes it."""
         opening = opening_of(listener)
         kinds, bad_kinds = kinds_of(listener)
         namespaces, bad_namespaces = self._namespaces(parent, listener)
@@ -540,7 +540,7 @@ def _listener_refusal(
 
 
 def _listener_plans_set_key(parent: ParentKey, listener: GatewayListener) -> str:
-    # A name of the Gateway's own has no slash.
+    # The Gateway's own listener names contain no slash.
     return fit(f"{parent.namespace}/{parent.name}/{listener.name}", limit=_KEY_LIMIT)
 
 
@@ -563,7 +563,7 @@ PROTOCOLS = tuple(_BY_PROTOCOL)
 
 
 def kinds_of(listener: GatewayListener) -> tuple[tuple[RouteGroupKind, ...], Judgement | None]:
-    """Return the kinds of routes that a listener takes; for a protocol that we do not serve, none."""
+    """Return the kinds of routes that a listener accepts; none for an unsupported protocol."""
     supported = _BY_PROTOCOL.get(listener.protocol, ())
     requested = (listener.allowed_routes.kinds if listener.allowed_routes is not None else None) or ()
     if not requested:
@@ -595,7 +595,7 @@ _INVALID_CERTIFICATE = "InvalidCertificateRef"
 
 
 class Certificates(NamedTuple):
-    """The certificates that can be shown, what is wrong with the others, and what the hub is asked to get."""
+    """The usable certificates, the problems of the others, and the certificates requested from the hub."""
 
     usable: tuple[CertificateRef, ...]
     problem: Judgement | None
@@ -603,7 +603,7 @@ class Certificates(NamedTuple):
 
 
 class Authorities(NamedTuple):
-    """How clients are validated (None when it is not possible), and what is wrong with the references."""
+    """The validation of clients (None if it is not possible), and the problems of the references."""
 
     validation: ClientValidation | None
     problem: Judgement | None
@@ -633,7 +633,7 @@ def certificates_of(listener: GatewayListener, *, parent: ParentKey, view: Gatew
 def _asked(
     listener: GatewayListener, reference: Reference, *, parent: ParentKey, view: GatewayView
 ) -> CertificateRequest | None:
-    """Return what the hub is asked to get for a listener whose Secret the member does not have; None for nothing."""
+    """Return the certificate request to the hub for a listener whose Secret the member lacks; None for none."""
     namespace = reference.namespace or parent.namespace
     if not (is_secret(reference) and _permitted(SECRET, namespace, reference.name, parent=parent, view=view)):
         return None
@@ -652,7 +652,7 @@ def _asked(
 def _managed(
     request: CertificateRequest, copy: CertificateRef | None, view: GatewayView
 ) -> tuple[CertificateRef | None, Judgement | None]:
-    """Return the certificate that the hub gets, once it has it; until then a copy that is left is served."""
+    """Return the certificate obtained by the hub; until then, the remaining copy of the Secret."""
     state = view.managed.get(request.name, CertificateState(problem=PENDING))
     # The hub knows which version it has written: a renewal changes nothing here.
     certificate = CertificateRef(request.name) if state.digest else copy
@@ -664,7 +664,7 @@ def _managed(
 
 
 def client_certificate(view: GatewayView, parent: ParentKey) -> Certificates | None:
-    """Return the certificate that the Gateway shows to backends, None when it names none."""
+    """Return the certificate that the Gateway presents to backends, None if it names none."""
     reference = client_certificate_of(view.gateway)
     if reference is None:
         return None
@@ -674,7 +674,7 @@ def client_certificate(view: GatewayView, parent: ParentKey) -> Certificates | N
 
 
 def authorities_of(validation: FrontendValidation, *, gateway: ParentKey, view: GatewayView) -> Authorities:
-    """Return the authorities that ``validation`` names; with several, those that can be used count."""
+    """Return the authorities that ``validation`` names; of several, only usable ones count."""
     bundles: list[str] = []
     problems: list[Judgement] = []
     for reference in validation.ca_certificate_refs or ():
@@ -692,7 +692,7 @@ def authorities_of(validation: FrontendValidation, *, gateway: ParentKey, view: 
 
 
 def merged(problems: Sequence[Judgement]) -> Judgement | None:
-    """Return the first problem with the messages of all, None when there is none."""
+    """Return the first problem with the messages of all, None if there is none."""
     if not problems:
         return None
     first = problems[0]
@@ -767,7 +767,7 @@ class Opening(NamedTuple):
 
     @property
     def family(self) -> str:
-        """Return which protocols it can share its port with."""
+        """Return the protocols with which the listener can share its port."""
         return _FAMILIES[self.protocol]
 
     @property
@@ -777,7 +777,7 @@ class Opening(NamedTuple):
 
 
 def conflicts_within(openings: Sequence[Opening]) -> list[ConflictReason | None]:
-    """Return for each listener of one Gateway why it is refused, None for those that no other excludes."""
+    """Return for each listener of one Gateway why it is refused, None if no other listener excludes it."""
     families: dict[tuple[int, bool], Counter[str]] = {}
     for opening in openings:
         families.setdefault(opening.place, Counter())[opening.family] += 1
@@ -793,7 +793,7 @@ def conflicts_within(openings: Sequence[Opening]) -> list[ConflictReason | None]
 
 
 class Precedence:
-    """The places that are taken: who comes first has them."""
+    """The occupied ports and hostnames; the first listener keeps them."""
 
     def __init__(self, openings: Iterable[Opening]) -> None:
         self._families: dict[tuple[int, bool], str] = {}
@@ -802,7 +802,7 @@ class Precedence:
             self.take(opening)
 
     def take(self, opening: Opening) -> ConflictReason | None:
-        """Take the place of a listener; return why that is not possible, None when it was."""
+        """Take the place of a listener; return an error if it is occupied, otherwise None."""
         place, host = opening.place, (opening.place, opening.hostname.lower())
         family = self._families.setdefault(place, opening.family)
         taken = host in self._hosts

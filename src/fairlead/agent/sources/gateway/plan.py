@@ -1,4 +1,4 @@
-"""Values of Gateway API: what is planned for Gateways and routes, what a plan depends on, and conditions.
+"""Values of Gateway API: plans of Gateways and routes, their input, and conditions.
 
     Gateway, ListenerSets, Secrets, grants ──plan_gateway──► GatewayPlan ──┬──► HTTPLoadBalancer
                                                                            │
@@ -66,9 +66,9 @@ class Judgement(msgspec.Struct, frozen=True, gc=False):
 class ListenerPlan(msgspec.Struct, frozen=True):
     """One listener of a Gateway or of one of its ListenerSets.
 
-    ``name`` is that in the object of ``parent``; ``key`` is its name in the load balancer, unique there. ``port`` is
-    the one that is served. ``hostname`` empty: every host. ``namespaces`` are those whose routes may attach, None for
-    all. ``kinds`` are the kinds of routes that it takes, as its status shows them. ``judgements`` are Accepted,
+    ``name`` is the name in the object of ``parent``; ``key`` is the unique name in the load balancer. ``port`` is
+    the served one. ``hostname`` empty: every host. ``namespaces`` are those whose routes may attach, None for
+    all. ``kinds`` are the kinds of routes that it accepts, as its status shows them. ``judgements`` are Accepted,
     ResolvedRefs, and, only when True, Conflicted; Programmed is there only when it is False for a reason of the
     member's own objects. ``served``: it is among the listeners of the load balancer.
     """
@@ -94,7 +94,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
     (only with a backend client certificate), InsecureFrontendValidationMode (only when True), and Programmed only when
     it is False for a reason of the member's own objects. ``listener_sets`` has the same for each ListenerSet that
     names this Gateway, refused ones too. ``client_certificate`` is the name of the copy at the hub, empty for none.
-    ``requests`` are for certificates that the hub is to get, by name.
+    ``requests`` are for certificates that the hub should get, by name.
     """
 
     gateway: ParentKey
@@ -111,7 +111,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 
     @property
     def is_refused(self) -> bool:
-        """Return whether the Gateway is not accepted as it is now: what was published of it before stays."""
+        """Return whether the present Gateway is not accepted: its published objects stay."""
         refused = any(judgement.type == "Accepted" and judgement.status == "False" for judgement in self.judgements)
         return self.spec is None and refused
 
@@ -119,7 +119,7 @@ class GatewayPlan(msgspec.Struct, frozen=True):
 class BackendPolicy(msgspec.Struct, frozen=True):
     """The effect of BackendTLSPolicies on one port of a Service.
 
-    ``tls`` None with ``broken`` means that a policy counts which cannot be fulfilled: the backend is not reached at
+    ``tls`` None with ``broken``: the effective policy cannot be fulfilled, so the backend is not reached at
     all, never in plain text.
     """
 
@@ -137,7 +137,7 @@ class AttachedListener(NamedTuple):
 class ParentJudgement(msgspec.Struct, frozen=True):
     """The conditions of a route at one of its ``parentRefs``: Accepted, ResolvedRefs, and PartiallyInvalid when True.
 
-    ``load_balancer`` is that of the parent's Gateway: what the hub refuses there is reported at this parent.
+    ``load_balancer`` is that of the parent's Gateway: the hub's refusals there are reported at this parent.
     """
 
     parent_ref: ParentReference
@@ -146,11 +146,11 @@ class ParentJudgement(msgspec.Struct, frozen=True):
 
 
 class RoutePlan(msgspec.Struct, frozen=True):
-    """One route: what is published by load balancer, what is reported by parent of ours, and where it is attached.
+    """One route: the published objects by load balancer, the conditions by parent of ours, and its attachments.
 
     ``services`` are the (namespace, name) of the Services whose endpoints it needs at the hub. ``is_refused``: the
-    route asks for what cannot be done, and what was published of it before stays, if it asks about all requests what
-    the invalid annotations ``undecided`` are about.
+    route asks for something unsupported. Its published objects stay if they still protect all requests as the invalid
+    annotations ``undecided`` would.
     """
 
     specs: Mapping[str, LoadBalancerRouteSpec]
@@ -183,7 +183,7 @@ def permits(
 
     Within a namespace every reference is permitted.
     """
-    # An empty name in a grant means what an absent one does.
+    # An empty name in a grant is the same as an absent one.
     return origin.namespace == namespace or any(
         origin in (grant.spec.from_ or ())
         and any((to.group, to.kind) == target and to.name in {None, "", name} for to in grant.spec.to or ())
@@ -202,9 +202,9 @@ class GatewayView(msgspec.Struct, frozen=True):
     """One Gateway of ours.
 
     ``load_balancer_class`` is that of its class, empty for the default one. ``listener_sets`` are all that name it, in
-    any order. ``namespaces`` are all of the member with their labels. ``certificates`` are the Secrets that
+    any order. ``namespaces`` are all namespaces of the member with their labels. ``certificates`` are the Secrets that
     ``secrets_named`` lists; ``ca_bundles`` are the ``ca.crt`` of the ConfigMaps that ``config_maps_named`` lists:
-    absent without the ConfigMap, empty when it has no such entry or that is not PEM. ``error_pages`` are its other
+    absent without the ConfigMap, empty if the entry is missing or not PEM. ``error_pages`` are its other
     entries that are for status codes. ``issuer`` is that of a Gateway
     that names none; ``managed`` are the certificates that the hub gets, by name. ``untraced_by`` is its class of the
     hub, if that traces no requests.
@@ -254,7 +254,7 @@ def config_maps_named(gateway: Gateway) -> frozenset[ObjectName]:
 
 
 def processor_of(gateway: Gateway) -> ProcessorRequest | None:
-    """Return what inspects the requests of a Gateway, with the namespace of the Service; None for nothing."""
+    """Return the processor that inspects the requests of a Gateway, with its Service's namespace; None for none."""
     request = processing_of(gateway).request
     if request is None:
         return None
@@ -262,13 +262,13 @@ def processor_of(gateway: Gateway) -> ProcessorRequest | None:
 
 
 def client_certificate_of(gateway: Gateway) -> Reference | None:
-    """Return the certificate that is shown to backends, None when there is none."""
+    """Return the certificate that is presented to backends, None if there is none."""
     backend = gateway.spec.tls.backend if gateway.spec.tls is not None else None
     return backend.client_certificate_ref if backend is not None else None
 
 
 def validations_of(gateway: Gateway) -> Iterable[FrontendValidation]:
-    """Yield how clients are validated: by default, and by port."""
+    """Yield the validation of clients: the default, and by port."""
     frontend = gateway.spec.tls.frontend if gateway.spec.tls is not None else None
     if frontend is not None:
         for tls in (frontend.default, *(port.tls for port in frontend.per_port or ())):
@@ -304,7 +304,7 @@ RESOLVED_REFS = "ResolvedRefs"
 PARTIALLY_INVALID = "PartiallyInvalid"
 PROGRAMMED = "Programmed"
 CONFLICTED = "Conflicted"
-#: Not of Gateway API, which has no word for names that resolve: with our prefix, and only while one is refused.
+#: Gateway API has no condition for resolving names: ours has a prefix, and is set only while a name is refused.
 HOSTNAMES_ACCEPTED = f"{GROUP}/{ConditionType.HOSTNAMES_ACCEPTED}"
 HOSTNAMES_PUBLISHED = f"{GROUP}/{ConditionType.HOSTNAMES_PUBLISHED}"
 
@@ -316,28 +316,28 @@ _MESSAGES = {
 
 
 def good(kind: str, message: str = "") -> Judgement:
-    """Return the judgement that all is well in one respect; its reason is its type."""
+    """Return a positive judgement; its reason is its type."""
     return Judgement(kind, "True", kind, message)
 
 
 def bad(kind: str, reason: str, message: str, *, status: ConditionStatus = "False") -> Judgement:
-    """Return the judgement that something is wrong, and why."""
+    """Return a negative judgement with its reason."""
     return Judgement(kind, status, reason, message)
 
 
 def find(judgements: Iterable[Judgement], kind: str) -> Judgement | None:
-    """Return the judgement of one type, None when there is none."""
+    """Return the judgement of one type, None if there is none."""
     return next((judgement for judgement in judgements if judgement.type == kind), None)
 
 
 def holds(judgements: Iterable[Judgement], kind: str) -> bool:
-    """Return whether the judgement of one type is there and True."""
+    """Return whether the judgement of one type exists and is True."""
     judgement = find(judgements, kind)
     return judgement is not None and judgement.status == "True"
 
 
 def of_names(names: Iterable[NamesStatus]) -> list[Judgement]:
-    """Return the judgements about host names that the hub refuses, or cannot publish; none while all is well."""
+    """Return the judgements about host names that the hub refuses, or cannot publish; empty if there are none."""
     known = list(names)
     judgements: list[Judgement] = []
     for kind, condition_of in ((HOSTNAMES_ACCEPTED, refusal), (HOSTNAMES_PUBLISHED, unpublished)):
@@ -365,7 +365,7 @@ def wire_judgements(
 
 
 def renewed(entry: E, judgements: Iterable[Judgement], obj: KubeObject, now: str) -> E:
-    """Return the entry of one parent in the status of ``obj``; one about a younger generation stays as it is."""
+    """Return the entry of one parent in the status of ``obj``; an entry about a newer generation stays unchanged."""
     generation = obj.metadata.generation
     if is_younger(entry.conditions, generation):
         return entry

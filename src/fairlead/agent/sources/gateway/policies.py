@@ -1,15 +1,15 @@
 """BackendTLSPolicies as TLS settings for the ports of Services, with conditions and a status for each policy.
 
-    of several policies with one target     Accepted
+    several policies with one target        Accepted
     --------------------------------------  -------------------------------------------------------
-    the oldest, then the first by name      True, or what is wrong with it
+    the oldest, then the first by name      True, or False with its problem
     all others                              False/Conflicted
 
-A policy for a port goes before one for the whole Service, and both are accepted. One that counts and cannot be
-fulfilled leaves its Service without backends: requests are answered 500, and never sent in plain text. If some of
-several authorities are missing, the others hold. A status has one entry for each Gateway that sends requests to
+A policy for a port precedes one for the whole Service, and both are accepted. If the effective policy cannot be
+fulfilled, its Service has no backends: requests are answered 500, and never sent in plain text. If some of
+several authorities are missing, the others are used. A status has one entry for each Gateway that sends requests to
 the Services, at most 16 with those of other controllers, which are kept. In: policies, Services, certificates of
-authorities. Out: what counts by port, conditions, statuses. Pure.
+authorities. Out: effective settings by port, conditions, statuses. Pure.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ _SYSTEM = "System"
 
 
 class PolicyView(msgspec.Struct, frozen=True):
-    """All that the BackendTLSPolicies depend on.
+    """The input of the BackendTLSPolicies.
 
-    ``services`` and ``ca_bundles`` are by namespace and name; of a ConfigMap that is there but has no certificate in
-    ``ca.crt`` the bundle is empty.
+    ``services`` and ``ca_bundles`` are by namespace and name; if a ConfigMap exists without a certificate in
+    ``ca.crt``, the bundle is empty.
     """
 
     policies: tuple[BackendTLSPolicy, ...]
@@ -67,7 +67,7 @@ class PolicyView(msgspec.Struct, frozen=True):
 
 
 class PolicyPlan(msgspec.Struct, frozen=True):
-    """What counts for each target, and conditions Accepted and ResolvedRefs of each policy."""
+    """The effective settings of each target, and conditions Accepted and ResolvedRefs of each policy."""
 
     backends: Mapping[PolicyKey, BackendPolicy]
     judgements: Mapping[ObjectKey, tuple[Judgement, ...]]
@@ -80,14 +80,14 @@ def config_maps_named(policy: BackendTLSPolicy) -> list[tuple[str, str]]:
 
 
 def targets_of(policy: BackendTLSPolicy) -> list[PolicyKey]:
-    """Return what a policy is for; each once. Only Services can be."""
+    """Return the targets of a policy, each once; only Services are supported."""
     targets = (target for target in policy.spec.target_refs or () if _is_service(target))
     namespace = policy.metadata.namespace
     return list(dict.fromkeys((namespace, target.name, target.section_name or "") for target in targets))
 
 
 def plan_policies(view: PolicyView) -> PolicyPlan:
-    """Return what the policies of ``view`` say."""
+    """Return the plan of the policies of ``view``."""
     backends: dict[PolicyKey, BackendPolicy] = {}
     winners: dict[PolicyKey, ObjectKey] = {}
     judgements: dict[ObjectKey, tuple[Judgement, ...]] = {}
@@ -104,7 +104,7 @@ def plan_policies(view: PolicyView) -> PolicyPlan:
 
 
 class _Validation:
-    """How the backends of a policy are verified, and what is wrong with that."""
+    """The verification of a policy's backends, and its problems."""
 
     def __init__(self, policy: BackendTLSPolicy, ca_bundles: Mapping[tuple[str, str], str]) -> None:
         self._spec = policy.spec.validation
@@ -122,7 +122,7 @@ class _Validation:
         self._unknown_set = well_known if well_known not in {"", _SYSTEM} else ""
 
     def backend_policy(self) -> BackendPolicy:
-        """Return what counts for the backends."""
+        """Return the effective policy for the backends."""
         accepted = self.accepted()
         if accepted.status != "True":
             return BackendPolicy(broken=accepted.message)
@@ -185,7 +185,7 @@ def _age(policy: BackendTLSPolicy) -> tuple[str, ObjectKey]:
 def _conflict(
     targets: Iterable[PolicyKey], lost: list[PolicyKey], winners: Mapping[PolicyKey, ObjectKey]
 ) -> Judgement | None:
-    """Return the refusal of a policy whose targets all belong to others."""
+    """Return the refusal of a policy whose targets all belong to other policies."""
     if not lost or len(lost) != len(list(targets)):
         return None
     _, name, port = lost[0]
@@ -196,7 +196,7 @@ def _conflict(
 def _missing(
     policy: BackendTLSPolicy, targets: Iterable[PolicyKey], services: Mapping[tuple[str, str], Service]
 ) -> Judgement | None:
-    """Return the refusal of a policy for which no target is there."""
+    """Return the refusal of a policy without an existing target."""
     problems: list[str] = [
         f"{target.kind} {target.name} cannot be a target: use Services"
         for target in policy.spec.target_refs or ()
@@ -239,14 +239,14 @@ def _is_config_map(ref: Reference) -> bool:
 
 # --- status ----------------------------------------------------------------------------------------------------------
 
-#: What the API server takes.
+#: The limit of the API server.
 MAX_ANCESTORS = 16
 
 
 def policy_status(
     judgements: Iterable[Judgement], policy: BackendTLSPolicy, gateways: Iterable[ParentKey], *, now: str
 ) -> PolicyStatus:
-    """Return the status of ``policy`` at ``now``, RFC 3339; of too many ``gateways`` those that are there stay."""
+    """Return the status of ``policy`` at ``now``, RFC 3339; with too many ``gateways``, present entries stay."""
     judgements = tuple(judgements)
     wanted = dict.fromkeys(
         ParentReference(GATEWAY_GROUP, gateway.kind, gateway.namespace, gateway.name) for gateway in sorted(gateways)

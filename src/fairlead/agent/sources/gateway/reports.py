@@ -3,8 +3,8 @@
     GatewayClass, Gateway, ListenerSet   server-side apply: conditions and listeners are maps, others keep theirs
     routes, policies                     read, changed and written with resourceVersion: their lists are written whole
 
-In: plans, counts and the hub's HTTPLoadBalancers. Out: statuses that differ, Events. Never: writes a status that is as
-it should be, or an entry of another controller.
+In: plans, counts and the hub's HTTPLoadBalancers. Out: statuses that differ, Events. Never: writes an unchanged status,
+or an entry of another controller.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ T = TypeVar("T", bound=KubeObject)
 
 NAME_TAKEN = "NameTaken"
 _BY_OWNER = "owner"
-#: How soon a Gateway comes back whose neighbours have not been read yet, in seconds.
+#: Seconds until a Gateway whose related objects have not been read yet is processed again.
 NOT_KNOWN_RETRY_S = 0.5
 
 
@@ -98,17 +98,17 @@ class InfrastructureWriter:
                 group.create_task(cache.run(), name=f"cache-infrastructure-{cache.resource.plural}")
 
     async def reconcile(self, gateway: Gateway, plan: GatewayPlan | None, addresses: Iterable[str]) -> None:
-        """Have the objects of ``gateway`` as its plan says; None: the Gateway is not one of ours, or no longer.
+        """Reconcile the objects of ``gateway`` with its plan; None: the Gateway is not, or no longer, one of ours.
 
         Raises:
-            Retry: the present objects are not known yet.
+            Retry: the present objects have not been read yet.
             Wait: another agent leads.
         """
         wanted = GatewayObjects() if plan is None else plan_infrastructure(plan, gateway, addresses)
         if not (self._services.synced and self._slices.synced):
             if wanted.service is None:
                 return
-            # Caches that stay empty report no change, so nothing else would bring this Gateway back.
+            # Caches that stay empty report no change, so nothing else would enqueue this Gateway again.
             raise Retry("the Services and EndpointSlices of Gateways have not been read yet", after_s=NOT_KNOWN_RETRY_S)
         taken = [
             *await self._apply(self._services, gateway, [wanted.service] if wanted.service is not None else []),
@@ -121,7 +121,7 @@ class InfrastructureWriter:
             self._changed(*owner)
 
     async def _apply(self, cache: WatchCache[T], gateway: Gateway, wanted: Iterable[T]) -> list[str]:
-        """Apply the objects of one kind, and delete the others of ``gateway``; return which names are taken."""
+        """Apply the objects of one kind, and delete the others of ``gateway``; return the occupied names."""
         by_key = {obj.key: obj for obj in cache.by_index(_BY_OWNER, gateway.key) if belongs_to(obj, gateway)}
         taken: list[str] = []
         for obj in wanted:
@@ -155,7 +155,7 @@ class InfrastructureWriter:
 
 def _body(cache: WatchCache[T], wanted: T) -> JSONObject:
     body: JSONObject = {"apiVersion": cache.resource.api_version, "kind": cache.resource.kind}
-    # It is required, and left out when it is the default.
+    # The field is required, but is omitted when it has the default value.
     family = {"addressType": wanted.address_type} if isinstance(wanted, EndpointSlice) else {}
     return {**body, **msgspec.to_builtins(wanted), **family}
 
@@ -183,7 +183,7 @@ class PlannedGateways(Protocol):
     policies: BackendPolicies
 
     def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
-        """Return how many routes each listener has; None while some wait to be planned with this plan."""
+        """Return the number of routes of each listener; None while some wait to be planned with this plan."""
         ...
 
     def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
@@ -235,12 +235,12 @@ class GatewayReports:
         self._pace = CountPace(caches.gateways.clock)
 
     async def report(self, key: Key) -> float | None:
-        """Make one object show what was decided, and what the hub has answered.
+        """Write the decision and the hub's answer to the status of one object.
 
-        Returns in how many seconds to report again, if at all.
+        Return the seconds until the next report, if needed.
 
         Raises:
-            NotFound: the object is gone.
+            NotFound: the object was deleted.
         """
         kind, *name = key
         writer, cache = self._writers[kind], self._caches.by_kind[kind]
@@ -253,7 +253,7 @@ class GatewayReports:
         writer.events.forget((key[1], key[2]))
         self._refusals.put(key, "")
         if kind == GATEWAYS.kind and (gateway := self._gateways.get(*name)) is not None:
-            # Take the addresses from a Gateway that another finalizer holds, once the load balancer is gone.
+            # Remove the addresses from a Gateway that another finalizer holds, once the load balancer is deleted.
             is_served = self._shared.answer(gateway_load_balancer_name(*gateway.key)) is not None
             if not is_served and gateway.status.addresses and self._planned.plans.class_of(gateway) is not None:
                 status = msgspec.structs.replace(gateway.status, addresses=None)
@@ -344,7 +344,7 @@ class GatewayReports:
         await writer.replace(route, route.status, status)
         ours = (parent for parent in status.parents or () if parent.controller_name == GATEWAY_CONTROLLER)
         bad = [condition for parent in ours for condition in parent.conditions or () if condition.status == "False"]
-        # What a load balancer refuses, or cannot resolve, its own conditions name.
+        # Refused or unresolved parts of a load balancer are named in its own conditions.
         unattached = dict.fromkeys(
             condition.message for condition in bad if condition.type == ACCEPTED and not any(refused.values())
         )
@@ -375,7 +375,7 @@ class GatewayReports:
     async def _apply_counted(
         self, writer: MemberStatusWriter[T], key: Key, obj: T, old: Counted, new: Counted
     ) -> float | None:
-        """Write a status with the number of routes; return in how many seconds to report again, if at all."""
+        """Write a status with the number of routes; return the seconds until the next report, if needed."""
         written, counts = _counts(old), _counts(new)
         wait_s = self._pace.wait_s(key, written, counts)
         if wait_s and of_ours(_without_counts(old)) == of_ours(_without_counts(new)):
@@ -386,7 +386,7 @@ class GatewayReports:
         return None
 
     def _misspelt_class(self, gateway: Gateway) -> str:
-        """Return why the class of a Gateway is not served, where it is likely to be one of ours."""
+        """Return why the class of a Gateway is not served, if it is probably meant to be one of ours."""
         classes = {
             gateway_class.metadata.name: gateway_class.spec.controller_name
             for gateway_class in self._caches.gateway_classes.values()
@@ -395,7 +395,7 @@ class GatewayReports:
         return f"spec.gatewayClassName: {why}" if why else ""
 
     def _missing_parent(self, route: AnyRoute) -> str:
-        """Return that a Gateway which a route names does not exist, while it has no parent of any controller."""
+        """Return the message that a route's Gateway does not exist, if no controller reports on the route."""
         if route.status.parents:
             return ""
         for parent in route.spec.parent_refs or ():
@@ -407,7 +407,7 @@ class GatewayReports:
         return ""
 
     def _refused(self, key: Key, load_balancers: Iterable[str]) -> dict[str, list[RefusedPartStatus]]:
-        """Return what the proxies do not serve of a route, by load balancer."""
+        """Return the parts of a route that the proxies do not serve, by load balancer."""
         refused: dict[str, list[RefusedPartStatus]] = {}
         for name in load_balancers:
             hub = self._shared.answer(name)

@@ -1,10 +1,10 @@
 """A route of Gateway API as LoadBalancerRoutes at the hub, where it attaches, and its conditions.
 
     each ``parentRef`` of ours     conditions Accepted (where it attaches) and ResolvedRefs (its backends)
-    each Gateway that takes it     one LoadBalancerRoute: listeners with hostnames, rules, backends
+    each Gateway that accepts it   one LoadBalancerRoute: listeners with hostnames, rules, backends
 
-A rule that cannot be programmed answers 500. If other rules can be, the route is Accepted, and PartiallyInvalid says
-which are not. If none can be, it is not Accepted and is attached nowhere, but answers all the same: its requests must
+A rule that cannot be programmed answers 500. If other rules can be, the route is Accepted, and PartiallyInvalid names
+the invalid ones. If none can be, the route is not Accepted and not attached, but still answers: its requests must
 not reach the rules of other routes. In: a ``RouteView``. Out: ``RoutePlan``. Pure.
 """
 
@@ -105,11 +105,11 @@ _KINDS: dict[type[AnyRoute], RouteKind] = {
 
 
 class RouteView(msgspec.Struct, frozen=True):
-    """All that the translation of one route may depend on.
+    """The input of the translation of one route.
 
     ``parents`` are the Gateways and ListenerSets of ours, a ListenerSet with the plan of its Gateway. ``services`` are
     by namespace and name, ``policies`` by namespace, Service and port name, which is empty for all ports.
-    ``unreachable`` says of some Services why they are not reached as they should be.
+    ``unreachable`` has the reasons why some Services are not reached as they should be.
     """
 
     route: AnyRoute
@@ -139,7 +139,7 @@ def processors_of(parents: Iterable[GatewayPlan]) -> list[tuple[str, str]]:
 
 
 def plan_route(view: RouteView) -> RoutePlan:
-    """Return what becomes of the route of ``view`` at the parents of ours."""
+    """Return the plan of the route of ``view`` at the parents of ours."""
     route = view.route
     entries = list(_entries(view))
     taken_by: dict[str, dict[str, TakenBy]] = {}
@@ -190,7 +190,7 @@ def _entries(view: RouteView) -> Iterable[tuple[ParentReference, GatewayPlan, Ac
 
 
 class _Rules:
-    """The rules of a route at one load balancer, and what is wrong with them."""
+    """The rules of a route at one load balancer, and their problems."""
 
     def __init__(self, view: RouteView, plan: GatewayPlan, taken_by: Iterable[TakenBy]) -> None:
         route, taken_by = view.route, list(taken_by)
@@ -216,7 +216,7 @@ class _Rules:
         self._sources = _sources(route)
         closing = {ANNOTATION_JWT: tokens.problem, ANNOTATION_EXTERNAL_PROCESSOR: processing.problem}
         self.undecided = frozenset(name for name, problem in closing.items() if of_requests and problem)
-        #: What is wrong with an annotation that keeps requests out.
+        #: The problem of an annotation that restricts access.
         self._invalid = tokens.problem or processing.problem or self._sources.problem
         problems = (
             (
@@ -234,7 +234,7 @@ class _Rules:
         self.backends: tuple[Backend, ...] = tuple(
             backend for name, backend in sorted(refs.backends.items()) if name in named
         )
-        # With invalid lists, the backends stay those of what was published before.
+        # With invalid lists, the previously published backends stay.
         closed = (Rule(name=rule.name, matches=rule.matches) for rule in self.rules)
         self.rules = tuple(closed) if self._invalid else self._sources.on(self.rules)
         self._resolved = refs.judgement()
@@ -243,7 +243,7 @@ class _Rules:
             for number, (rule, planned_rule) in enumerate(zip(route.spec.rules or (), planned, strict=True), start=1)
             if planned_rule.problem is not None
         }
-        #: Rules whose requests are answered 500, since the service that they ask cannot be resolved.
+        #: Rules whose requests are answered 500, since their external service cannot be resolved.
         self._unasked = [
             rule.name or str(number) for number, rule in enumerate(self.rules, start=1) if rule.is_undecided
         ]
@@ -283,7 +283,7 @@ def _auth_problem(route: AnyRoute) -> str:
 
 
 def _sources(route: AnyRoute) -> SourceLists:
-    """Return the clients that a route admits; only routes of requests can have lists of their own."""
+    """Return the clients that a route admits; only HTTP and gRPC routes can have their own lists."""
     if route.of_requests:
         return source_lists(route)
     names = ", ".join(listed_sources(route))
@@ -292,7 +292,7 @@ def _sources(route: AnyRoute) -> SourceLists:
 
 
 def _processing(route: AnyRoute) -> Processing:
-    """Return what inspects the requests of a route, by its annotation; only routes of requests can have that."""
+    """Return the processor in the annotation of a route; only HTTP and gRPC routes can have one."""
     if route.of_requests or not route.annotation(ANNOTATION_EXTERNAL_PROCESSOR):
         return processing_of(route)
     problem = f"{type(route).__name__}s cannot have annotation {ANNOTATION_EXTERNAL_PROCESSOR}: they see no requests"
@@ -302,7 +302,7 @@ def _processing(route: AnyRoute) -> Processing:
 def _inspected(
     rules: tuple[Rule, ...], refs: BackendRefs, plan: GatewayPlan, processing: Processing
 ) -> tuple[Rule, ...]:
-    """Return ``rules`` with the processor of the Gateway, or that of the route where the Gateway leaves the choice."""
+    """Return ``rules`` with the processor of the Gateway, or that of the route if the Gateway allows it."""
     asked, origin = plan.processor, GrantFrom(GATEWAY_GROUP, plan.gateway.kind, plan.gateway.namespace)
     if asked is None or (asked.allow_off and (processing.off or processing.request is not None)):
         asked, origin = processing.request, None
@@ -313,7 +313,7 @@ def _inspected(
 
 
 def _kept_processor(plan: GatewayPlan, processing: Processing) -> str:
-    """Return that the annotation of a route has no effect, empty when it has."""
+    """Return a message if the annotation of a route has no effect, otherwise an empty string."""
     if plan.processor is None or plan.processor.allow_off or processing == Processing():
         return ""
     return (
@@ -323,7 +323,7 @@ def _kept_processor(plan: GatewayPlan, processing: Processing) -> str:
 
 
 def _tokens(route: AnyRoute) -> Tokens:
-    """Return the tokens that a route asks for; only routes of requests can."""
+    """Return the tokens that a route requires; only HTTP and gRPC routes can require any."""
     if route.of_requests or not route.annotation(ANNOTATION_JWT):
         return tokens_of(route)
     return Tokens(problem=f"{type(route).__name__}s cannot have annotation {ANNOTATION_JWT}: they see no requests")
@@ -342,7 +342,7 @@ def _planned(route: AnyRoute, refs: BackendRefs) -> list[PlannedRule]:
 def _spec(
     route: AnyRoute, plan: GatewayPlan, taken_by: Iterable[TakenBy], rules: _Rules
 ) -> LoadBalancerRouteSpec | None:
-    """Return the route at one load balancer; None when no listener there is served that takes it."""
+    """Return the route at one load balancer; None if no served listener there accepts it."""
     attachments = tuple(
         Attachment(attached.listener.key, attached.hostnames) for attached in taken_by if attached.listener.served
     )
@@ -487,7 +487,7 @@ _PARENT_KINDS: dict[tuple[str, str], ParentKind] = {GATEWAY: "Gateway", LISTENER
 #     kind and namespace of the route                  NotAllowedByListeners
 #     hostnames of both sides                          NoMatchingListenerHostname
 #
-# One listener that takes the route is enough. Whether the listener itself is served plays no part.
+# One listener that accepts the route is enough, whether or not that listener is served.
 
 #: Listeners of these protocols see no hostname.
 _WITHOUT_HOSTNAMES = frozenset({"TCP", "UDP"})
@@ -502,21 +502,21 @@ class Candidate(NamedTuple):
 
 
 class TakenBy(NamedTuple):
-    """A listener that takes a route, and the hostnames at which it does; empty: every host."""
+    """A listener that accepts a route, and the accepted hostnames; empty: every host."""
 
     listener: ListenerPlan
     hostnames: tuple[str, ...]
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """The listeners that take a route, and condition Accepted."""
+    """The listeners that accept a route, and condition Accepted."""
 
     taken_by: tuple[TakenBy, ...]
     judgement: Judgement
 
 
 def parent_key(reference: ParentReference, namespace: str) -> ParentKey | None:
-    """Return what a ``parentRef`` of a route in ``namespace`` names; None for what is never a parent of ours."""
+    """Return the parent named by a ``parentRef`` of a route in ``namespace``; None if it cannot be one of ours."""
     group = GATEWAY_GROUP if reference.group is None else reference.group
     kind = _PARENT_KINDS.get((group, reference.kind or "Gateway"))
     return None if kind is None else ParentKey(kind, reference.namespace or namespace, reference.name)
@@ -530,7 +530,7 @@ def accept(
     *,
     refusal: str = "",
 ) -> Acceptance:
-    """Return which of the listeners of ``parent`` among ``listeners`` take the route, in their order.
+    """Return the listeners of ``parent`` among ``listeners`` that accept the route, in order.
 
     ``refusal`` says why the parent itself is not accepted: a ListenerSet without a listener here.
     """
@@ -558,7 +558,7 @@ def accept(
 
 
 def hostnames_at(listener: ListenerPlan, hostnames: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the hostnames of a route that a listener serves: empty for every host, None when there is none."""
+    """Return the hostnames of a route that a listener serves: empty for every host, None if there are none."""
     if listener.protocol in _WITHOUT_HOSTNAMES:
         return ()
     if not hostnames:
@@ -568,7 +568,7 @@ def hostnames_at(listener: ListenerPlan, hostnames: Sequence[str]) -> tuple[str,
 
 
 def intersection(first: str, other: str) -> str:
-    """Return the hostname that both patterns cover, empty when there is none; an empty ``other`` covers every host.
+    """Return the hostname that both patterns cover, empty if there is none; an empty ``other`` covers every host.
 
     The star of ``*.a.com`` matches one or more labels, so a.com itself is not covered.
     """
@@ -624,10 +624,10 @@ def _asked(reference: ParentReference) -> str:
 def namespaces_allowed(
     selector: NamespaceSelector | None, *, default: str, own: str, namespaces: Mapping[str, Mapping[str, str]]
 ) -> frozenset[str] | None:
-    """Return the namespaces that ``selector`` allows, None for all; ``own`` is that of the object that has it.
+    """Return the namespaces that ``selector`` allows, None for all; ``own`` is that of the object with the selector.
 
     Raises:
-        BadSelector: says what is wrong.
+        BadSelector: the selector is invalid; the message names the problem.
     """
     kind = (selector.from_ if selector is not None else "") or default
     match kind:

@@ -1,12 +1,12 @@
-"""Gateway API of the member: what is published for Gateways and routes, and which keys a change concerns.
+"""Gateway API of the member: the objects published for Gateways and routes, and the keys that a change affects.
 
     Gateway   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; then its routes again
-    refused   what was published of the Gateway before stays, with its routes, until the Gateway is accepted or gone
+    refused   the published Gateway and its routes stay until the Gateway is accepted or deleted
     route     a LoadBalancerRoute for each Gateway, after the slices of its Services and the listeners of the Gateways
     others    GatewayClasses, ListenerSets and policies have a status only
 
-In: caches. Out: writes at the hub, plans for the statuses. Never: acts before each kind that is served has been read.
-What is added is written before what needs it, and what is removed after that. A changed route costs its own plan and
+In: caches. Out: writes at the hub, plans for the statuses. Never: acts before each served kind has been read.
+New objects are written before the objects that need them; removals come last. A changed route costs its own plan and
 write.
 """
 
@@ -68,7 +68,7 @@ _Requested = Gateway | ListenerSet | AnyRoute | ReferenceGrant | BackendTLSPolic
 
 
 class GatewaySource(Source):
-    """The source that Gateway API is."""
+    """The source for Gateway API."""
 
     name = "Gateways"
     lane = HTTP_LANE
@@ -134,12 +134,12 @@ class GatewaySource(Source):
 
     @property
     def ready(self) -> bool:
-        """Return whether each kind that is served has been read, and what is at the hub."""
+        """Return whether each served kind, and the objects at the hub, have been read."""
         return self._caches.ready and self._http.hub_synced
 
     @property
     def problem(self) -> str:
-        """Return why something cannot be read, empty when all can."""
+        """Return why some kind cannot be read; empty if all can be read."""
         return self._caches.problem
 
     def begin(self) -> None:
@@ -158,7 +158,7 @@ class GatewaySource(Source):
                 yield gateway
 
     def all_keys(self) -> Iterable[Key]:
-        """Return the keys of what exists in the member, and of what is at the hub."""
+        """Return the keys of the objects in the member and at the hub."""
         caches = self._caches
         kinds = (
             (GATEWAY_CLASS, caches.gateway_classes),
@@ -212,7 +212,7 @@ class GatewaySource(Source):
         self._enqueue_gateways()
         for kind, cache in self._caches.routes.items():
             for route in cache.values():
-                # Only what it names in the grant's namespace can be permitted by it, or not.
+                # A grant affects only references to objects in its own namespace.
                 if any(service[0] == grant.metadata.namespace for service in services_named(route)):
                     self._engine.publish(key_of(kind, route))
 
@@ -223,7 +223,7 @@ class GatewaySource(Source):
                 self._enqueue_users_of(policy)
 
     def _enqueue_users_of(self, policy: BackendTLSPolicy) -> None:
-        """Enqueue what depends on a policy: routes to its Services, and other policies of the same Services."""
+        """Enqueue the dependents of a policy: routes to its Services, and other policies of the same Services."""
         for target in policy.spec.target_refs or ():
             service = (policy.metadata.namespace, target.name)
             for kind, route in self._caches.routes_to(*service):
@@ -241,7 +241,7 @@ class GatewaySource(Source):
     # --- what they name, and the hub's answer ------------------------------------------------------------------------
 
     def secret_changed(self, key: tuple[str, str]) -> None:
-        """Enqueue what depends on a Secret."""
+        """Enqueue the objects that depend on a Secret."""
         gateways = [gateway.key for gateway in self._caches.gateways.by_index(BY_SECRET, key)]
         sets = self._caches.listener_sets.by_index(BY_SECRET, key)
         for gateway in {*gateways, *map(gateway_of, sets)}:
@@ -272,7 +272,7 @@ class GatewaySource(Source):
             if users:
                 self._engine.publish((BACKEND, *service))
             if users and is_chosen_by_user(self._services.services.get(*service)):
-                # It can be a backend or not, as it has endpoints.
+                # Whether the Service can be a backend depends on its endpoints.
                 for kind, route in users:
                     self._engine.publish(key_of(kind, route))
 
@@ -296,7 +296,7 @@ class GatewaySource(Source):
             self._engine.report(key)
 
     def _refused_or_failing(self, old: HTTPLoadBalancer, new: HTTPLoadBalancer) -> set[Key] | None:
-        """Return the routes about which two versions of a load balancer differ; None for all of its routes."""
+        """Return the routes whose reports differ between two versions of a load balancer; None for all."""
         failing = failing_changes(old, new)
         if failing is None:
             return None
@@ -329,21 +329,21 @@ class GatewaySource(Source):
     # --- what is published ---------------------------------------------------------------------------------------
 
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what a Gateway or route should have; return whether a removal waits."""
+        """Publish the objects of a Gateway or route at the hub; return whether a removal waits."""
         kind, namespace, name = key
         self._check_read(key)
         return await (self._publish_gateway(namespace, name) if kind == GATEWAY else self._publish_route(key))
 
     async def report(self, key: Key) -> float | None:
-        """Write what was decided, and what the hub has answered, to the status of an object."""
+        """Write the decision and the hub's answer to the status of an object."""
         self._check_read(key)
         return await self._reports.report(key)
 
     def _check_read(self, key: Key) -> None:
-        """Check that all that is decided by has been readable: what is published, and the status, stay until then.
+        """Check that all input has been read: published objects and statuses stay unchanged until then.
 
         Raises:
-            Retry: something has not.
+            Retry: some input has not been read.
         """
         kind, *name = key
         obj = self._caches.by_kind[kind].get(*name)
@@ -402,7 +402,7 @@ class GatewaySource(Source):
         return False
 
     def _follow(self, namespace: str, name: str, plan: GatewayPlan | None) -> None:
-        """Have the routes, ListenerSets and policies of a Gateway follow its plan when that has changed."""
+        """Enqueue the routes, ListenerSets and policies of a Gateway if its plan has changed."""
         before = self._seen.get((namespace, name))
         if plan == before:
             return
@@ -434,7 +434,7 @@ class GatewaySource(Source):
             await published.apply(HTTPLoadBalancer(metadata=meta, spec=spec))
 
     def certificate_flaws(self, plan: GatewayPlan) -> list[str]:
-        """Return why clients refuse certificates of a Gateway's listeners; one that is good for the host is enough."""
+        """Return why clients refuse certificates of a Gateway's listeners; one valid certificate per host is enough."""
         namespace, name = plan.gateway.namespace, plan.gateway.name
         keys = self._secrets_of(namespace, name)
         states = {certificate_name(*key): (key, self._shared.certificate(*key)) for key in keys}
@@ -472,7 +472,7 @@ class GatewaySource(Source):
         for service in sorted(plan.services):
             await self._shared.service(*service)
         if self._has_nodes(plan):
-            # The copies of its Services are there now, with the nodePorts that the API server has chosen.
+            # The copies of its Services exist now, with the nodePorts that the API server has chosen.
             plan = self._plan(route) or plan
             self._report_gateways(self.attachments.put(origin, plan))
         await self._parents_first(route, plan)
@@ -498,7 +498,7 @@ class GatewaySource(Source):
         return held
 
     def _kept(self, origin: Key, plan: RoutePlan) -> list[LoadBalancerRoute]:
-        """Return what stays published of a route that is refused as it is now, or at Gateways that are."""
+        """Return the objects that stay published for a route that is refused, or at refused Gateways."""
         names = {parent.load_balancer for parent in plan.parents}
         refused = {name for name in names if plan.is_refused or self._is_refused(name)}
         return [route for route in self._shared.routes_of(origin) if route.spec.load_balancer in refused]
@@ -509,7 +509,7 @@ class GatewaySource(Source):
         return plan is not None and plan.is_refused
 
     def _plan(self, route: AnyRoute | None) -> RoutePlan | None:
-        """Return the plan of a route, None when no parent of it is ours."""
+        """Return the plan of a route, None if none of its parents is ours."""
         if route is None or route.deleting:
             return None
         parents = self.plans.of_route(parents_named(route))
@@ -573,7 +573,7 @@ class GatewaySource(Source):
                 self._engine.report(_origin(parent), CountPace.SETTLE_S)
 
     def counts_of(self, plan: GatewayPlan) -> dict[str, int] | None:
-        """Return how many routes each listener has; None while some wait to be planned with this plan."""
+        """Return the number of routes of each listener; None while some wait to be planned with this plan."""
         _, namespace, name = plan.gateway
         if self._seen.get((namespace, name)) != plan:
             return None
@@ -640,12 +640,12 @@ class GatewaySource(Source):
         return None if published is None else published.spec
 
     def requests(self, name: str) -> list[CertificateRequest]:
-        """Return what Gateways of ours ask the hub to get under this name."""
+        """Return the certificate requests of our Gateways under this name."""
         plans = [self.plans.get(*gateway.key) for gateway in self._caches.gateways.values()]
         return [plan.requests[name] for plan in plans if plan is not None and name in plan.requests]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what is known of Gateways and routes is the present."""
+        """Return whether the view of Gateways and routes is current."""
         return self._caches.is_fresh(fresh_s=fresh_s)
 
 
@@ -654,7 +654,7 @@ def _by_nodes(plan: GatewayPlan | None) -> bool:
 
 
 def _names_asked(plan: GatewayPlan | None) -> set[str]:
-    """Return the names of the certificates that a Gateway asks the hub to get."""
+    """Return the names of the certificates that a Gateway requests from the hub."""
     return set[str]() if plan is None else set(plan.requests)
 
 
@@ -663,7 +663,7 @@ def _origin(parent: ParentKey) -> Key:
 
 
 def _wants_the_same(old: _Requested | None, new: _Requested | None) -> bool:
-    """Return whether a change is none of what a user asks for: a status was written, a label set."""
+    """Return whether the user's request is unchanged: only a status or a label was written."""
     return old is not None and new is not None and _requested_part(old) == _requested_part(new)
 
 

@@ -2,23 +2,23 @@
 
     Gateway: refused, or in conflict         as planned
     published, not answered yet              Programmed=Unknown
-    published, and answered                  as the hub says of the present spec
+    published, and answered                  as the hub reports for the present spec
     the same, and no listener is programmed  Programmed=False
 
     entry in ``status.parents`` of a route   becomes
-    of another controller                    kept as it is
+    of another controller                    unchanged
     of ours, declared, parent of ours        the conditions of its plan
     of ours, no longer declared              removed
     of ours, about a younger generation      kept: the route that was planned is an old one
 
 A route that the hub rejects although the member accepts it is Accepted=False/UnsupportedValue at the parents of that
-load balancer, with the hub's sentence; rules that it rejects are PartiallyInvalid. In: plans, counts of routes, the
+load balancer, with the hub's message; rules that it rejects are PartiallyInvalid. In: plans, counts of routes, the
 hub's objects, the time as RFC 3339. Out: statuses, equal to the present ones when nothing has changed; a condition
-keeps its time while its status is the same. Never: a condition of other owners.
+keeps its time while its status is the same. Never: changes a condition of another owner.
 
 A Gateway with ``spec.infrastructure`` has two objects in the member, with its labels and annotations:
 
-    gateway-<name>   a headless Service without selector: by its name the Gateway is reached within the cluster
+    gateway-<name>   a headless Service without selector: the Gateway's name within the cluster
     gateway-<name>   its EndpointSlices with the Gateway's addresses, as far as slices may have them
 
 An object that is not the Gateway's is never taken over. Pure.
@@ -110,7 +110,7 @@ def gateway_status(
 ) -> GatewayStatus:
     """Return the status of the Gateway of ``plan``; ``attached`` has the routes by key of the listener.
 
-    ``refusal`` is why the hub refuses what is published for it. A status of a younger version of the Gateway stays.
+    ``refusal`` is why the hub refuses the published load balancer. A status of a newer version of the Gateway stays.
     """
     if is_younger(gateway.status.conditions, gateway.metadata.generation):
         return gateway.status
@@ -134,7 +134,7 @@ def gateway_status(
 def listener_set_status(
     plan: GatewayPlan, listener_set: ListenerSet, *, attached: Mapping[str, int], hub: HTTPLoadBalancer | None, now: str
 ) -> ListenerSetStatus:
-    """Return the status of a ListenerSet that the Gateway of ``plan`` knows; that of a younger version stays."""
+    """Return the status of a ListenerSet that the Gateway of ``plan`` knows; that of a newer version stays."""
     meta, status = listener_set.metadata, listener_set.status
     if is_younger(status.conditions, meta.generation):
         return status
@@ -172,7 +172,7 @@ class _Context:
         return (*listener.judgements, self.programmed)
 
     def with_listeners(self, programmed: Judgement, listeners: Iterable[ListenerPlan]) -> Judgement:
-        """Return Programmed of an object with these listeners: it is False where none of them is programmed."""
+        """Return Programmed of an object with these listeners: False if none of them is programmed."""
         each_programmed = [find(self.judge(listener), PROGRAMMED) for listener in listeners]
         if programmed.status != "True" or any(
             condition is None or condition.status == "True" for condition in each_programmed
@@ -203,7 +203,7 @@ def _listeners(
 
 
 def _answer(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> Judgement:
-    """Return condition Programmed as the hub has it of the present spec."""
+    """Return condition Programmed as the hub reports it for the present spec."""
     if plan.spec is None:
         return bad(PROGRAMMED, _INVALID, "nothing of it can be served")
     if hub is None or hub.spec != plan.spec or hub.status.observed_generation != hub.metadata.generation:
@@ -230,7 +230,7 @@ def _problem(condition: WireCondition, *, otherwise: str) -> Judgement:
 
 
 def _with_rest(judgement: Judgement) -> Judgement:
-    """Say in condition Programmed of a refused Gateway that the hub serves what it accepted before."""
+    """Add to condition Programmed of a refused Gateway that the previous version is still served."""
     if judgement.type != PROGRAMMED or judgement.status != "False":
         return judgement
     return bad(PROGRAMMED, judgement.reason, f"{judgement.message}; the previous version is still served")
@@ -246,7 +246,7 @@ def _of_listener(answer: Judgement) -> Judgement:
 
 
 def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[GatewayAddress]:
-    """Return where the Gateway of ``plan`` is reached, as the hub says; if it is refused now, where it still is."""
+    """Return the addresses that the hub reports for the Gateway of ``plan``, also while it is refused."""
     if hub is None or (plan.spec is None and not plan.is_refused):
         return []
     entries = hub.status.load_balancer.ingress or ()
@@ -262,7 +262,7 @@ def addresses_of(plan: GatewayPlan, hub: HTTPLoadBalancer | None) -> list[Gatewa
 
 # --- routes ----------------------------------------------------------------------------------------------------------
 
-#: What the API server takes.
+#: The limit of the API server.
 MAX_PARENTS = 32
 
 
@@ -276,8 +276,8 @@ def route_status(
 ) -> RouteStatus:
     """Return the status of ``route`` at ``now``, RFC 3339.
 
-    ``refused`` is what the proxies do not serve of the route, ``names`` what the hub says of its host names, both by
-    load balancer.
+    ``refused`` are the parts of the route that the proxies do not serve, ``names`` the hub's status of its host names,
+    both by load balancer.
     """
     of_hub = {lb: of_names([name]) for lb, name in (names or {}).items()}
     wanted = {
@@ -328,7 +328,7 @@ def gateway_class_status(
 ) -> GatewayClassStatus:
     """Return the status of a class of ours.
 
-    ``bundle_version`` and ``channel`` are those annotations of the CRDs, empty when they are not known.
+    ``bundle_version`` and ``channel`` are those annotations of the CRDs, empty if unknown.
     """
     judgements = [_accepted(gateway_class)]
     if bundle_version:
@@ -348,7 +348,7 @@ def load_balancer_class_of(gateway_class: GatewayClass) -> str:
 
 
 def parameters_problem(gateway_class: GatewayClass) -> str:
-    """Return what is wrong with the class's ``parametersRef``, empty when nothing is."""
+    """Return the error in the class's ``parametersRef``; empty if it is valid."""
     named = gateway_class.spec.parameters_ref
     kind = LOAD_BALANCER_CLASSES.kind
     if named is None or ((named.group, named.kind, named.namespace) == (GROUP, kind, "") and named.name):
@@ -438,7 +438,7 @@ OURS = frozenset(
 
 
 def of_ours(status: Wire) -> JSONObject:
-    """Return what of a status is compared."""
+    """Return the compared part of a status."""
     shown: JSONObject = msgspec.to_builtins(status)
     listeners: list[JSONObject] = [{**listener, **_conditions(listener)} for listener in shown.get("listeners") or ()]
     return {
@@ -491,14 +491,14 @@ def plan_infrastructure(plan: GatewayPlan, gateway: Gateway, addresses: Iterable
 
 
 def infrastructure_name(gateway: str) -> str:
-    """Name the Service of a Gateway: a label of DNS, where the name of a Gateway may have dots and be longer."""
+    """Name the Service of a Gateway: a DNS label, while a Gateway's name may have dots and be longer."""
     plain = gateway.replace(".", "-")
     unique = plain if plain == gateway else f"{plain}-{short_hash(gateway)}"
     return fit(f"gateway-{unique}", identity=("Gateway", gateway))
 
 
 def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
-    """Return whether an object that is there was made for this Gateway; another one must not be changed."""
+    """Return whether an existing object was made for this Gateway; others must not be changed."""
     return obj.label(LABEL_MANAGED_BY) == MANAGED_BY and any(
         (owner.kind, owner.name, owner.uid) == (GATEWAYS.kind, gateway.metadata.name, gateway.metadata.uid)
         for owner in obj.metadata.owner_references or ()
@@ -506,7 +506,7 @@ def belongs_to(obj: KubeObject, gateway: Gateway) -> bool:
 
 
 def is_same(wanted: KubeObject, present: KubeObject) -> bool:
-    """Return whether an object that is there is as wanted; what the API server fills in does not count."""
+    """Return whether an existing object is as desired, ignoring the API server's defaults."""
     return (
         (present.metadata.labels or {}) == (wanted.metadata.labels or {})
         and (present.metadata.annotations or {}) == (wanted.metadata.annotations or {})
@@ -555,7 +555,7 @@ def _port_name(port: int, protocol: str) -> str:
 
 
 def _family(address: str) -> str:
-    """Return the address type of a slice, empty for what no slice may have."""
+    """Return the address type of a slice, empty if a slice cannot hold the address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -5,9 +5,8 @@
     default backend            the same without paths; for all hosts, and behind the paths of each host of its own
 
 A star in a host matches exactly one label. ImplementationSpecific is Prefix. An Ingress whose annotations of
-ingress-nginx keep requests out is not served, unless its owner acknowledges that they are ignored.
-In: Ingresses, the Services that they name, certificates. Out: routes, listeners, and sentences about what cannot be
-served. Pure.
+ingress-nginx keep requests out is not served, unless its owner acknowledges that they are ignored. In: Ingresses, the
+Services that they name, certificates. Out: routes, listeners, and messages about parts that cannot be served. Pure.
 Source: https://kubernetes.io/docs/concepts/services-networking/ingress/
 """
 
@@ -106,14 +105,14 @@ _MOST_NAMED = 12
 
 
 class IngressView(msgspec.Struct, frozen=True):
-    """All that the translation of one Ingress may depend on.
+    """The input of the translation of one Ingress.
 
     ``load_balancer`` is the name of the HTTPLoadBalancer of its class. ``services`` are those of its namespace that it
-    names, by name, ``unreachable`` says of some why they are not reached as they should be. ``tls_listeners`` maps the
-    hosts that its class serves over HTTPS to their listener. ``certificate`` and ``authorities`` (PEM) are those of the
-    Secret that its annotation for TLS towards backends names. ``untraced_by`` is the LoadBalancerClass, if that traces
-    no requests. ``of_class`` inspects the requests of all Ingresses of the class, and ``inspecting`` is the Service,
-    with why it is not reached.
+    names, by name, ``unreachable`` has the reasons why some are not reached as they should be. ``tls_listeners`` maps
+    the hosts that its class serves over HTTPS to their listener. ``certificate`` and ``authorities`` (PEM) are those of
+    the Secret that its annotation for TLS towards backends names. ``untraced_by`` is the LoadBalancerClass, if that
+    traces no requests. ``of_class`` inspects the requests of all Ingresses of the class, and ``inspecting`` is the
+    Service, with why it is not reached.
     """
 
     ingress: IngressObject
@@ -129,11 +128,11 @@ class IngressView(msgspec.Struct, frozen=True):
 
 
 class IngressRoutes(msgspec.Struct, frozen=True):
-    """The routes of one Ingress by host (empty: every host), and sentences about what cannot be served.
+    """The routes of one Ingress by host (empty: every host), and messages about parts that cannot be served.
 
-    ``ignored`` says which annotations of ingress-nginx have no effect. ``refused``: the Ingress asks for what cannot be
-    done, and published routes are kept. ``undecided`` are invalid annotations that decide about requests: with them,
-    ``routes`` answer 500 and replace published routes that are not protected.
+    ``ignored`` names annotations of ingress-nginx without effect. ``refused``: the Ingress asks for something
+    unsupported, and published routes are kept. ``undecided`` are invalid annotations that decide about requests: with
+    them, ``routes`` answer 500 and replace published routes that are not protected.
     """
 
     routes: Mapping[str, LoadBalancerRouteSpec]
@@ -160,7 +159,7 @@ def services_of(ingress: IngressObject) -> frozenset[str]:
 
 
 def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
-    """Return the service that is asked about requests, and what is wrong with the annotation."""
+    """Return the external authorization service, and the error in the annotation."""
     try:
         return auth_request(ingress), ""
     except ValueError as error:
@@ -168,7 +167,7 @@ def _asked_service(ingress: IngressObject) -> tuple[AuthRequest | None, str]:
 
 
 def class_processing(ingress_class: IngressClass) -> Processing:
-    """Return what inspects the requests of all Ingresses of a class: a Service of any namespace."""
+    """Return the processor for all Ingresses of a class: a Service of any namespace."""
     processing, title = processing_of(ingress_class), f"IngressClass {ingress_class.metadata.name}"
     if processing.request is not None and not processing.request.namespace:
         return Processing(problem=f"{title}: annotation {ANNOTATION_EXTERNAL_PROCESSOR}: namespace is missing")
@@ -176,12 +175,12 @@ def class_processing(ingress_class: IngressClass) -> Processing:
 
 
 def _leaves_choice(of_class: Processing) -> bool:
-    """Return whether the Ingresses of a class choose what inspects their requests."""
+    """Return whether the Ingresses of a class may choose their own processor."""
     return not of_class.problem and (of_class.request is None or of_class.request.allow_off)
 
 
 def _processing(view: IngressView) -> Processing:
-    """Return what inspects the requests of an Ingress: its class decides, or a Service of the Ingress's namespace."""
+    """Return the processor of an Ingress: that of its class, or a Service of the Ingress's namespace."""
     own = processing_of(view.ingress)
     if own == Processing() or not _leaves_choice(view.of_class):
         return view.of_class
@@ -192,7 +191,7 @@ def _processing(view: IngressView) -> Processing:
 
 
 def _kept_processor(view: IngressView) -> str:
-    """Return that the annotation of an Ingress has no effect, empty when it has."""
+    """Return a message if the annotation of an Ingress has no effect, otherwise an empty string."""
     request = view.of_class.request
     if request is None or _leaves_choice(view.of_class) or processing_of(view.ingress) == Processing():
         return ""
@@ -203,7 +202,7 @@ def _kept_processor(view: IngressView) -> str:
 
 
 def unprotected(ingress: IngressObject) -> str:
-    """Return why an Ingress is not served: an annotation that keeps requests out would be ignored; else empty."""
+    """Return an error if an annotation that restricts access would be ignored; otherwise an empty string."""
     protections = protecting_any(ingress.metadata.annotations)
     if not set(protections) - ignorable(ingress):
         return ""
@@ -236,12 +235,12 @@ def translate_ingress(view: IngressView) -> IngressRoutes:
 
 
 def backend_tls(view: IngressView) -> tuple[BackendTls | None, str]:
-    """Return how the backends of an Ingress are reached over TLS, and why they cannot be."""
+    """Return the TLS settings for the backends of an Ingress, and why they cannot be used."""
     return backend_tls_of(view.ingress, view.certificate, view.authorities)
 
 
 def _undecided(view: IngressView) -> dict[str, str]:
-    """Return what is wrong with each annotation that decides about requests: an external service, tokens, TLS."""
+    """Return the error in each annotation that decides about requests: external service, tokens, TLS."""
     ingress = view.ingress
     problems = {
         ANNOTATION_EXTERNAL_AUTH: _asked_service(ingress)[1],
@@ -294,7 +293,7 @@ class _Translation:
             rules = (*map(self._rule, paths[host]), *self._defaults(spec.default_backend))
             rules = tokens.on(rules, self._keys_backend)
             if self._closed or asked is not None:
-                # Without a backend to ask, all requests are answered 500.
+                # Without an authorization backend, all requests are answered 500.
                 asking = asked if not self._closed else None
                 auth = asking.as_filter(self._asked_backend(asking)) if asking is not None else ExternalAuth()
                 filters = Filters(auth=auth)
@@ -372,7 +371,7 @@ class _Translation:
         return () if rule is None else (rule,)
 
     def _keys_backend(self, service: str, port: int, provider: JWTProvider) -> str:
-        """Return the name of the backend with the keys of an issuer, empty when there is none."""
+        """Return the name of the backend with the keys of an issuer, empty if there is none."""
         tls = keys_tls(provider.uri)
         if tls is None and provider.uri.startswith("https:"):
             self._problems[
@@ -383,13 +382,13 @@ class _Translation:
         return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))), tls)
 
     def _asked_backend(self, asked: AuthRequest) -> str:
-        """Return the name of the backend that is asked about requests."""
+        """Return the name of the external authorization backend."""
         if asked.protocol == "GRPC":
             return self._grpc_backend(asked.service, asked.port)
         return self._backend(IngressBackend(service=IngressService(asked.service, IngressPort(number=asked.port))))
 
     def _grpc_backend(self, service: str, port: int, resolved: tuple[Service | None, str] | None = None) -> str:
-        """Return the name of a backend that speaks HTTP/2 in any case, empty when there is none."""
+        """Return the name of a backend that always speaks HTTP/2, empty if there is none."""
         name = self._backend(
             IngressBackend(service=IngressService(service, IngressPort(number=port))), resolved=resolved
         )
@@ -402,7 +401,7 @@ class _Translation:
     def _backend(
         self, backend: IngressBackend, tls: BackendTls | None = None, resolved: tuple[Service | None, str] | None = None
     ) -> str:
-        """Return the name of the backend, empty when there is none; why is among the problems then.
+        """Return the name of the backend; if there is none, return an empty string and add a problem.
 
         ``resolved`` is the Service, with why it is not reached; None for the one of the Ingress's namespace.
         """
@@ -449,7 +448,7 @@ class _Translation:
 
 
 class Place(NamedTuple):
-    """One path of one host (empty: any host); a prefix has no slash at its end, as it is the same with one."""
+    """One path of one host (empty: any host); a prefix is stored without its trailing slash."""
 
     host: str
     path: str
@@ -462,7 +461,7 @@ def places_of(ingress: IngressObject) -> frozenset[Place]:
 
 
 def overlaps(ingress: IngressObject, at: Callable[[Place], Iterable[IngressObject]]) -> tuple[str, ...]:
-    """Return a sentence for each path that an older Ingress has too; ``at`` returns those of its class with a path."""
+    """Return a message for each path that an older Ingress has, too; ``at`` returns its class's Ingresses by path."""
     return tuple(filter(None, (_overlap(ingress, place, at(place)) for place in dict.fromkeys(_places(ingress)))))
 
 
@@ -497,8 +496,8 @@ MOST_TLS_HOSTS = 1022
 class ClassView(msgspec.Struct, frozen=True):
     """One IngressClass of ours with its Ingresses in any order, and the Secrets that they name, by key.
 
-    ``issuer`` is that of Ingresses that name none; ``managed`` are the certificates that the hub gets, by name. If not
-    ``is_whole``, more Ingresses exist that cannot be read.
+    ``issuer`` applies to Ingresses that name none; ``managed`` are the certificates that the hub gets, by name. If not
+    ``is_whole``, some Ingresses cannot be read.
     """
 
     ingress_class: IngressClass
@@ -509,16 +508,16 @@ class ClassView(msgspec.Struct, frozen=True):
     fallback: str = ""
     issuer: str = ""
     managed: Mapping[str, CertificateState] = {}
-    #: What is published of the class.
+    #: The published load balancer of the class.
     published: HTTPLoadBalancerSpec | None = None
     is_whole: bool = True
 
 
 class ClassPlan(msgspec.Struct, frozen=True):
-    """The load balancer of one class, the listener of each TLS host, and sentences by Ingress.
+    """The load balancer of one class, the listener of each TLS host, and messages by Ingress.
 
     ``has_tls``: it has Ingresses with TLS, so it needs a fallback certificate. ``requests`` are for certificates that
-    the hub is to get, by name.
+    the hub should get, by name.
     """
 
     spec: HTTPLoadBalancerSpec
@@ -530,9 +529,9 @@ class ClassPlan(msgspec.Struct, frozen=True):
 
 
 def class_of(ingress: IngressObject, classes: Iterable[IngressClass]) -> IngressClass | None:
-    """Return the class of ours that an Ingress is of, None when it is of none.
+    """Return the Fairlead class of an Ingress, None if it has none.
 
-    Without a name it is of the default class; of several default classes the newest counts, then the first by name.
+    An Ingress without a name has the default class; of several, the newest one, then the first by name.
     """
     classes_present = list(classes)
     named = ingress.spec.ingress_class_name
@@ -618,7 +617,7 @@ def plan_class(view: ClassView) -> ClassPlan:
 
 
 def _published_sources(published: HTTPLoadBalancerSpec | None) -> SourceLists:
-    """Return the lists that all listeners of a class have; before the first valid ones, all clients are refused."""
+    """Return the published lists of all listeners of a class; without valid lists yet, all clients are refused."""
     if published is None or not published.listeners:
         return SourceLists(denied=EVERYONE)
     return SourceLists(published.listeners[0].allowed_sources, published.listeners[0].denied_sources)
@@ -637,7 +636,7 @@ class _Hosts:
         self.requests: dict[str, list[CertificateRequest]] = {}
 
     def add(self, ingress: IngressObject, section: Section) -> None:
-        """Add an entry of an Ingress, or what is wrong with it."""
+        """Add an entry of an Ingress, or its problem."""
         sentences = self.problems.setdefault(ingress.key, [])
         if section.request is not None:
             self.requests.setdefault(section.request.name, []).append(section.request)
@@ -648,14 +647,14 @@ class _Hosts:
     def add_client_certificate(
         self, ingress: IngressObject, certificates: Mapping[tuple[str, str], CertificateState]
     ) -> None:
-        """Add the certificate that an Ingress shows to its backends; what is wrong with it concerns its routes."""
+        """Add the certificate that an Ingress presents to backends; its problems belong to the routes."""
         key = (ingress.metadata.namespace, client_secret(ingress))
         if key in certificates and (digest := certificates[key].digest):
             name = certificate_name(*key)
             self.used[name] = CertificateRef(name, digest)
 
     def _add_host(self, ingress: IngressObject, host: str, section: Section, sentences: list[str]) -> bool:
-        """Return whether the host is this Ingress's, and no older one's."""
+        """Return whether the host belongs to this Ingress, and not to an older one."""
         owner, of_owner = self.owners.get(host, (ingress.key, section.secret))
         if owner != ingress.key:
             if (owner.namespace, of_owner) != (ingress.metadata.namespace, section.secret):
@@ -690,7 +689,7 @@ class Lookup(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One entry of ``spec.tls``: its hosts, the certificate that is served for them, and what is asked of the hub."""
+    """One entry of ``spec.tls``: its hosts, their served certificate, and the request to the hub."""
 
     hosts: tuple[str, ...]
     secret: str = ""

@@ -1,11 +1,11 @@
-"""Ingresses of the member: what is published for them and their classes, and what each shows.
+"""Ingresses of the member: the objects published for them and their classes, and the status of each.
 
     IngressClass   the HTTPLoadBalancer, after the copies of the Secrets that its listeners name; a fallback certificate
     Ingress        a LoadBalancerRoute for each host, after the slices of the Services that they name
     its answer     build_feedback ─► MemberStatusWriter ─► addresses, Events
 
 In: caches. Out: writes at the hub and in the member. Never: acts on a cache that is not synced, or creates an Ingress.
-What is added is written before what needs it, and what is removed after that.
+New objects are written before the objects that need them; removals come last.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ANNOTATIONS_IGNORED = "AnnotationsIgnored"
 
 
 class IngressSource(Source):
-    """The source that Ingresses are."""
+    """The source for Ingresses."""
 
     name = "Ingresses"
     lane = HTTP_LANE
@@ -80,7 +80,7 @@ class IngressSource(Source):
         self._status = engine.status_writer(caches.ingresses)
         self._events = self._status.events
         self._plans: dict[str, ClassPlan] = {}
-        #: What each class asked the hub to get, last.
+        #: The last certificate requests of each class.
         self._asked: dict[str, frozenset[str]] = {}
         caches.ingress_classes.on_object(self._class_changed)
         caches.ingresses.on_change(self._ingress_changed)
@@ -97,12 +97,12 @@ class IngressSource(Source):
 
     @property
     def ready(self) -> bool:
-        """Return whether Ingresses, their classes and Secrets have been read, and what is at the hub."""
+        """Return whether Ingresses, their classes, Secrets and the objects at the hub have been read."""
         return self._caches.synced
 
     @property
     def problem(self) -> str:
-        """Return why a cache cannot be read, empty when all can."""
+        """Return why a cache cannot be read; empty if all can be read."""
         return self._caches.problem
 
     def replan(self) -> None:
@@ -110,7 +110,7 @@ class IngressSource(Source):
         self._plans.clear()
 
     def all_keys(self) -> Iterable[Key]:
-        """Return the keys of what exists in the member, of what it names, and of what is at the hub."""
+        """Return the keys of the objects in the member, of those that they name, and of those at the hub."""
         for ingress_class in self._caches.ingress_classes.values():
             yield (CLASS, "", ingress_class.metadata.name)
             yield from ((BACKEND, *service) for service in _services_of_class(ingress_class))
@@ -143,7 +143,7 @@ class IngressSource(Source):
                 self._engine.publish((SECRET, *secret))
 
     def secret_changed(self, key: tuple[str, str]) -> None:
-        """Enqueue what depends on a Secret."""
+        """Enqueue the objects that depend on a Secret."""
         ingresses = self._caches.ingresses.by_index(BY_SECRET, key)
         if not ingresses:
             return
@@ -176,7 +176,7 @@ class IngressSource(Source):
             if users:
                 self._engine.publish((BACKEND, *service))
             if users and is_chosen_by_user(self._services.services.get(*service)):
-                # It can be a backend or not, as it has endpoints.
+                # Whether the Service can be a backend depends on its endpoints.
                 for ingress in users:
                     self._engine.publish(key_of(INGRESS, ingress))
 
@@ -209,12 +209,12 @@ class IngressSource(Source):
     # --- what is published ---------------------------------------------------------------------------------------
 
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what an IngressClass or Ingress should have; return whether a removal waits."""
+        """Publish the objects of an IngressClass or Ingress at the hub; return whether a removal waits."""
         kind, namespace, name = key
         return await (self._class(name) if kind == CLASS else self._ingress(namespace, name))
 
     def refused(self, key: Key, why: str) -> None:
-        """Report a rejection, or its end, on the Ingresses that it concerns."""
+        """Report a rejection, or its end, on the affected Ingresses."""
         del why  # the report reads it
         if key[0] == INGRESS:
             self._engine.report(key)
@@ -321,7 +321,7 @@ class IngressSource(Source):
         return await self._shared.remove(self._shared.routes, origin, self, keep=wanted)
 
     def _misspelt_class(self, ingress: IngressObject) -> str:
-        """Return why the class of an Ingress is not served, where it is likely to be one of ours."""
+        """Return why the class of an Ingress is not served, if it is probably meant to be one of ours."""
         classes = {
             ingress_class.metadata.name: ingress_class.spec.controller
             for ingress_class in self._caches.ingress_classes.values()
@@ -338,7 +338,7 @@ class IngressSource(Source):
                 yield f"Secret {tls.secret_name}: {flaw}"
 
     def _overlaps(self, ingress: IngressObject, of_class: str) -> tuple[str, ...]:
-        """Say which paths of an Ingress an older one of its class has too."""
+        """Report the paths of an Ingress that an older one of its class has, too."""
         at = self._caches.ingresses.indexed
         return overlaps(
             ingress,
@@ -406,20 +406,20 @@ class IngressSource(Source):
         return any(map(self.class_of, self._caches.ingresses.indexed(BY_SECRET, (namespace, name))))
 
     def requests(self, name: str) -> list[CertificateRequest]:
-        """Return what Ingresses of ours ask the hub to get under this name."""
+        """Return the certificate requests of our Ingresses under this name."""
         plans = [
             plan for load_balancer_class in self._classes() if (plan := self.plan_of(load_balancer_class)) is not None
         ]
         return [request for plan in plans for request in plan.requests.get(name, ())]
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what is known of Ingresses, their classes and Secrets is the present."""
+        """Return whether the view of Ingresses, their classes and Secrets is current."""
         return self._caches.is_fresh(fresh_s=fresh_s)
 
     # --- classes -------------------------------------------------------------------------------------------------
 
     def class_of(self, ingress: IngressObject) -> str | None:
-        """Return the name of the class of ours that an Ingress is of, None when it is of none."""
+        """Return the name of an Ingress's Fairlead class, None if it has none."""
         of_class = class_of(ingress, self._caches.ingress_classes.values())
         return None if of_class is None else of_class.metadata.name
 
@@ -432,7 +432,7 @@ class IngressSource(Source):
         )
 
     def plan_of(self, ingress_class: str) -> ClassPlan | None:
-        """Return the load balancer of one class, None when the class is not ours; computed once until ``begin``."""
+        """Return the load balancer of one class, None if the class is not ours; cached until ``begin``."""
         plan = self._plans.get(ingress_class)
         if plan is not None:
             return plan

@@ -1,4 +1,4 @@
-"""The addresses and Events that an Ingress shows of its load balancer.
+"""The addresses and Events of its load balancer that an Ingress shows.
 
     Ingress                    its class's load balancer     status.loadBalancer
     -------------------------  ----------------------------  --------------------
@@ -9,8 +9,8 @@
     of no class of ours        any                           none, if we wrote it
     deleting, without routes   any                           none
 
-In: the Ingress, the hub's HTTPLoadBalancer, the names that it made. Out: a ``Feedback``. Never: takes away an address
-that we did not write, or shows one that is invalid.
+In: the Ingress, the hub's HTTPLoadBalancer, the names that it made. Out: a ``Feedback``. Never: removes an address
+that we did not write, or shows an invalid one.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def build_feedback(
     """Decide what ``ingress`` shows.
 
     ``names`` are the host names of its routes as the hub reports them, ``of_class``: its class is one of ours,
-    ``shows_ours``: its status has an address of ours, ``refusals``: why the hub rejects what is published for it.
+    ``shows_ours``: its status has an address of ours, ``refusals``: why the hub rejects its published objects.
     """
     if ingress.deleting:
         # A finalizer of another controller may hold it; applying nothing gives up what the agent has written.
@@ -105,12 +105,12 @@ def _serving(load_balancer: HTTPLoadBalancer | None, obj: IngressObject) -> Obje
 
 
 def _no_addresses(load_balancer: HTTPLoadBalancer) -> list[str]:
-    """Return what the hub reports in the place of an address and is invalid."""
+    """Return the invalid texts that the hub reports in place of an address."""
     return usable_addresses(load_balancer.status.load_balancer.ingress or ())[1]
 
 
 def _problems(load_balancer: HTTPLoadBalancer) -> list[ObjectEvent]:
-    """Return what the hub rejects, and invalid addresses; what is pending is left out."""
+    """Return the hub's rejections and invalid addresses, without pending conditions."""
     wrong = [not_an_address(text) for text in _no_addresses(load_balancer)[:1]]
     return wrong + [
         warning_event(condition.reason, name_class_parameters(condition.message, INGRESSES.kind))

@@ -76,7 +76,7 @@ _VALUE = re.compile(rf"({_LABEL_PART})?")
 
 
 class ExportPlan(msgspec.Struct, frozen=True):
-    """The objects that are published for one export. ``problem``: why they stay as they were published before."""
+    """The objects that are published for one export. ``problem``: why the previously published objects stay."""
 
     valid: WireCondition
     exported: ExportedService | None = None
@@ -87,7 +87,7 @@ class ExportPlan(msgspec.Struct, frozen=True):
 def plan_export(
     export: ServiceExport, service: MemberService | None, slices: Iterable[EndpointSlice], settings: Settings
 ) -> ExportPlan:
-    """Return what is published of one export; ``slices`` are those of its Service."""
+    """Return the published objects of one export; ``slices`` are those of its Service."""
     if service is None or service.deleting:
         return _invalid(
             "NoService", f"Service {export.metadata.name} was not found in namespace {export.key.namespace}."
@@ -104,7 +104,7 @@ def plan_export(
 
 
 def exported_slices(key: ServiceKey, slices: Iterable[EndpointSlice], settings: Settings) -> tuple[EndpointSlice, ...]:
-    """Return what is published of the slices of an exported Service.
+    """Return the published slices of an exported Service.
 
     Slices that another implementation copied from other clusters are left out: these clusters export them.
     """
@@ -136,7 +136,7 @@ def exported_slices(key: ServiceKey, slices: Iterable[EndpointSlice], settings: 
 def export_status(
     export: ServiceExport, plan: ExportPlan, answer: ExportedService | None, refusal: str, *, now: str
 ) -> ServiceExportStatus:
-    """Return the status of an export; ``refusal`` is why the hub rejects what is published."""
+    """Return the status of an export; ``refusal`` is why the hub rejects the published objects."""
     conditions = [plan.valid]
     if plan.valid.status != "True":
         conditions.append(WireCondition(READY, "False", "Pending", "The export is not valid."))
@@ -204,7 +204,7 @@ def _metadata_problem(export: ServiceExport) -> str:
 
 
 def import_of(service: KubeObject) -> str:
-    """Return the ServiceImport that a Service was made for, empty when it was made for none."""
+    """Return the ServiceImport that a Service was made for, empty if none."""
     name = service.label(LABEL_IMPORT)
     ours = service.label(LABEL_MANAGED_BY) == MANAGED_BY and service.metadata.name == derived_name(name)
     return name if ours else ""
@@ -239,7 +239,7 @@ def derived_service(imported: ImportedService, present: MemberService | None = N
             ],
             session_affinity=spec.session_affinity,
             session_affinity_config=_affinity(spec.session_affinity_seconds),
-            # A cluster of one family has an address of that one alone.
+            # A single-stack cluster has an address of that family only.
             ip_families=families[:1] or None,
             ip_family_policy="PreferDualStack" if len(families) > 1 else "SingleStack",
             internal_traffic_policy=spec.internal_traffic_policy or None,
@@ -249,7 +249,7 @@ def derived_service(imported: ImportedService, present: MemberService | None = N
 
 
 def unused(derived: MemberService, *, since: str) -> MemberService:
-    """Return the Service of an import that is gone; it keeps the ClusterSetIP for a while."""
+    """Return the Service of a deleted import; it keeps the ClusterSetIP for a while."""
     annotations = {ANNOTATION_UNUSED_SINCE: since}
     labels = {name: derived.label(name) for name in (LABEL_MANAGED_BY, LABEL_IMPORT)}
     meta = MemberServiceMeta(
@@ -261,7 +261,7 @@ def unused(derived: MemberService, *, since: str) -> MemberService:
 
 
 def derived_difference(desired: MemberService, present: MemberService | None) -> str:
-    """Return why the Service of an import has to be applied."""
+    """Return why the Service of an import must be applied."""
     if present is None:
         return "new"
     if _content(desired) != _content(present):
@@ -388,7 +388,7 @@ def _import_meta(imported: ImportedService, derived: MemberService | None) -> Ob
 
 
 def _digest(*parts: Mapping[str, str]) -> str:
-    """Return what changes when an exported label or annotation does: one that is gone is else not noticed."""
+    """Return a digest of exported labels and annotations, so that a removed one is noticed."""
     return short_hash(*(msgspec.json.encode(part, order="deterministic").decode() for part in parts))
 
 

@@ -1,11 +1,11 @@
-"""The source of the Multi-Cluster Services API: what the member exports, and what it imports.
+"""The source for the Multi-Cluster Services API: the member's exports and imports.
 
     ServiceExport, Service, slices ─► key ─► plan_export ─► ExportedService, slices at the hub
     ExportedService ────────────────► key ─► export_status ─► conditions of the ServiceExport
     ImportedService, slices ────────► key ─► Service with the ClusterSetIP, slices, ServiceImport in the member
 
 All caches run only while the member serves the API, and those of the hub too, so a member without it costs nothing.
-Never: touches a ServiceImport or a Service that the agent has not made, creates a namespace, or removes an import
+Never: changes a ServiceImport or a Service that the agent did not create, creates a namespace, or removes an import
 because the hub is silent.
 """
 
@@ -78,7 +78,7 @@ from fairlead.publish.publisher import ObjectWriter, Published, slices_of_export
 
 EXPORT, IMPORT = SERVICE_EXPORTS.kind, SERVICE_IMPORTS.kind
 _BY_SERVICE, _BY_NAMESPACE = "service", "namespace"
-#: The ClusterSetIP of an import that is gone is kept for so many seconds.
+#: Seconds for which the ClusterSetIP of a deleted import is kept.
 KEEP_IP_S = 3600.0
 NOT_OURS = "NotOurs"
 
@@ -111,7 +111,7 @@ class MulticlusterCaches:
             self.exported: VERSION,
             self.imported: VERSION,
         }
-        #: Set once a kind is served that has not been read yet.
+        #: Set once a new kind is served that has not been read yet.
         self.kind_came = asyncio.Event()
         self.discovery = Discovery(
             member,
@@ -139,7 +139,7 @@ class MulticlusterCaches:
 
     @property
     def ready(self) -> bool:
-        """Return whether each kind that is served has been read."""
+        """Return whether each served kind has been read."""
         return self.discovery.asked and all(cache.settled for cache in self.all)
 
     @property
@@ -148,7 +148,7 @@ class MulticlusterCaches:
         return self.discovery.problem or next((cache.problem for cache in self.all if cache.problem), "")
 
     def imported_of(self, namespace: str, name: str) -> ImportedService | None:
-        """Return what the hub says about an import; None when there is none."""
+        """Return the hub's object for an import; None if there is none."""
         obj = self.imported.get(self.imported.namespace, hub_name(namespace, name))
         fits = obj is not None and not obj.deleting and (obj.spec.namespace, obj.spec.name) == (namespace, name)
         return obj if fits else None
@@ -161,7 +161,7 @@ class MulticlusterCaches:
 
 
 class MulticlusterSource(Source):
-    """The source that ServiceExports and ServiceImports are."""
+    """The source for ServiceExports and ServiceImports."""
 
     name = "ServiceExports and ServiceImports"
     lane = SETS_LANE
@@ -213,7 +213,7 @@ class MulticlusterSource(Source):
 
     @property
     def ready(self) -> bool:
-        """Return whether all kinds that are served have been read."""
+        """Return whether all served kinds have been read."""
         return self._services.synced and self._caches.ready
 
     @property
@@ -274,7 +274,7 @@ class MulticlusterSource(Source):
     # --- exports ------------------------------------------------------------------------------------------------------
 
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what one export should have; return whether a removal waits."""
+        """Publish the objects of one export at the hub; return whether a removal waits."""
         _, namespace, name = key
         if not self._caches.served:
             return False
@@ -283,7 +283,7 @@ class MulticlusterSource(Source):
         slices = self._engine.publisher.slices_in(slices_of_export(self._settings.namespace, f"{namespace}/{name}"))
         wanted: tuple[EndpointSlice, ...] = ()
         if (namespace, name) in self._caches.exports.broken or (namespace, name) in self._services.services.broken:
-            # What is exported stays, and its endpoints are followed.
+            # The exported object stays, and its endpoints are still updated.
             of_service = self._services.slices_of_service((namespace, name))
             if present is None or lost_ports(slices, of_service):
                 return False
@@ -346,7 +346,7 @@ class MulticlusterSource(Source):
     # --- imports ------------------------------------------------------------------------------------------------------
 
     async def report(self, key: Key) -> float | None:
-        """Show the hub's answer on an export, or make the member have an import; return in how many seconds again."""
+        """Show the hub's answer on an export, or apply an import; return the seconds until the next report."""
         kind, namespace, name = key
         if not self._caches.served:
             return None
@@ -416,7 +416,7 @@ class MulticlusterSource(Source):
         return derived, ready
 
     async def _apply_derived(self, desired: MemberService, families: Sequence[str]) -> None:
-        """Apply the Service of an import; with its second family where the member does not have the first.
+        """Apply the Service of an import, with its second family if the member does not have the first.
 
         Raises:
             Invalid: the member rejects the Service.
@@ -430,7 +430,7 @@ class MulticlusterSource(Source):
             await self._derived.apply(replace(desired, spec=replace(desired.spec, ip_families=others)))
 
     async def _retire(self, namespace: str, name: str) -> float | None:
-        """Delete the Service of an import that is gone once its address was kept long enough; return when that is."""
+        """Delete the Service of a deleted import once its address was kept long enough; return when that is."""
         derived = self._derived.get(namespace, derived_name(name))
         if derived is None or derived.deleting or import_of(derived) != name:
             return None

@@ -1,7 +1,7 @@
 """Decides whether a Service is exported, and in which of the three scenarios.
 
 In: a Service, and whether the member's cloud implements load balancers itself. Out: a ``Decision``.
-Never looks at endpoints, nodes or the hub: whose a Service is must not depend on anything that can be missing.
+Never looks at endpoints, nodes or the hub: ownership of a Service must not depend on anything that can be missing.
 
     type          class            service.class   cloud     decision
     ------------  ---------------  --------------  --------  ------------------------------------------
@@ -77,7 +77,7 @@ _SELECTORS = (ANNOTATION_NODEPOOL_SELECTOR, ANNOTATION_OPENYURT_SELECTOR)
 
 
 def decide(service: Service, *, cloud: CloudLoadBalancer) -> Decision:
-    """Decide whose ``service`` is; the table above has the same rows as the test."""
+    """Decide who owns ``service``; the table above has the same rows as the test."""
     if service.deleting:
         return NotOurs("the Service is being deleted")
     if service.label(LABEL_MANAGED_BY) == MANAGED_BY:
@@ -110,7 +110,7 @@ def decide(service: Service, *, cloud: CloudLoadBalancer) -> Decision:
 
 
 def _unsupported(service: Service) -> str:
-    """Say why a Service of this type cannot have a load balancer, and what to do instead."""
+    """Return why a Service of this type cannot have a load balancer, and the next step."""
     if service.spec.type == "ExternalName":
         return (
             "An ExternalName Service is only a DNS name and has no endpoints. Make it a NodePort or "
@@ -131,13 +131,13 @@ def _unsupported(service: Service) -> str:
 
 
 class Scenario(IntEnum):
-    """The scenario of a Service, numbered as in the design: it decides where its backends are and what we may write."""
+    """The scenario of a Service, numbered as in the design: it decides where the backends are and what we may write."""
 
     #: NodePort with the annotation: backends are the nodes; the address goes into an annotation.
     NODE_PORT = 1
     #: LoadBalancer of the member's own cloud, with the annotation: the backend is that load balancer.
     CLOUD = 2
-    #: LoadBalancer that no other controller implements: backends are nodes or pods; the status is ours to write.
+    #: LoadBalancer that no other controller implements: backends are nodes or pods; we write the status.
     IMPLEMENTED = 3
 
 
@@ -149,7 +149,7 @@ class Ours(msgspec.Struct, frozen=True):
 
 
 class NotOurs(msgspec.Struct, frozen=True):
-    """Leave it alone; what we exported for it before goes. ``why`` is for logs and reasons of deletes."""
+    """Not ours: delete earlier exports of the Service. ``why`` is for logs and reasons of deletes."""
 
     why: str
 
@@ -169,12 +169,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class ServiceView(msgspec.Struct, frozen=True):
-    """All that one export may depend on, taken at one moment.
+    """The input of one export, taken at one moment.
 
-    ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``reused`` list what was in slices
-    before and is another pod's now; ``class_targets`` is what each
-    LoadBalancerClass at the hub says, by name; ``node_addresses`` are the member's nodes by name, in
-    each family; ``egress`` are the addresses of pods that leave with its address, after commas; ``labels`` are those
+    ``slices`` are the member's (canonical, any order), ``before`` those at the hub; ``reused`` list departed endpoints
+    whose address another pod has now; ``class_targets`` has the target type of each
+    LoadBalancerClass at the hub, by name; ``node_addresses`` are the member's nodes by name, in
+    each family; ``egress`` are the addresses of its egress pods, separated by commas; ``labels`` are those
     of its namespace that the load balancer has, too.
     """
 
@@ -188,12 +188,12 @@ class ServiceView(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     #: The certificate for TLS towards its backends, and their authorities (PEM).
     identity: tuple[CertificateState, str] = (CertificateState(), "")
-    #: The check by the readiness probe of the pods; None where that is not followed.
+    #: The health check from the readiness probe of the pods; None if the probe is not used.
     probe: HealthCheckSettings | None = None
 
 
 class NotYet(msgspec.Struct, frozen=True):
-    """Nothing to export until something that is still missing has come; what is at the hub stays."""
+    """Nothing to export until missing input arrives; the objects at the hub stay."""
 
     why: str
 
@@ -219,7 +219,7 @@ def build_export(view: ServiceView, ours: Ours, settings: Settings) -> Publicati
         spec = replace(load_balancer.spec, backend_tls=tls, client_certificate=certificate)
         load_balancer = replace(load_balancer, spec=spec)
     slices = _slices(view, targets, settings)
-    # An address that is unknown for a moment takes nothing away.
+    # An address that is briefly unknown removes nothing.
     if targets == "Address" and not slices:
         missing = NotYet("the member's own load balancer shows no address")
         return Publication(load_balancer, None) if view.before else missing
@@ -231,7 +231,7 @@ def service_in_effect(
 ) -> Service:
     """Return a Service that cannot be read, made from the version at the hub.
 
-    It has lost the ports that were in ``before``, the slices at the hub, and are in none of ``slices``: endpoints have
+    Ports that are in ``before``, the slices at the hub, but in none of ``slices``, are removed: endpoints have
     the names of the Service's ports.
     """
     origin, lost = load_balancer.spec.origin, lost_ports(before, slices)
@@ -247,7 +247,7 @@ def service_in_effect(
 def slices_in_effect(
     view: ServiceView, load_balancer: TCPLoadBalancer, settings: Settings
 ) -> tuple[EndpointSlice, ...] | None:
-    """Return the slices of the version at the hub, while a newer one is refused; None: they stay as they are."""
+    """Return the slices of the version at the hub, while a newer one is refused; None: no change."""
     service, spec = view.service, load_balancer.spec
     if not has_ports_of(service, load_balancer):
         return None
@@ -343,7 +343,7 @@ def _health(service: Service) -> list[ObjectEvent]:
 def _service_class(service: Service) -> list[ObjectEvent]:
     value = service.annotation(ANNOTATION_SERVICE_CLASS)
     hint = did_you_mean(value, tuple(sorted(SERVICE_CLASS_VALUES)))
-    # A value that is nowhere near ours is another controller's.
+    # A value unlike any of ours belongs to another controller.
     if not value or value in SERVICE_CLASS_VALUES or not hint:
         return []
     return [

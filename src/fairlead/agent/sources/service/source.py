@@ -1,4 +1,4 @@
-"""Services of the member: what is published for each, and what each shows.
+"""Services of the member: the objects published for each, and the status of each.
 
     Service ────────┬─► key ─► decide ─► build_export ─► plan_publication ─► Publisher ─► objects at the hub
     EndpointSlice ──┤            │            └─ refused, here or by the hub: keep what is there, Warning on the Service
@@ -6,8 +6,8 @@
     TCPLoadBalancer ──► key ─► build_feedback ─► MemberStatusWriter ─► addresses, annotations, Events
     Node ─────────────► key of all nodes ─► slices of the nodes
 
-In: caches. Out: writes at the hub and in the member. Never: acts on a cache that is not synced, removes because of an
-error, or creates a Service.
+In: caches. Out: writes at the hub and in the member. Never: acts on a cache that is not synced, removes objects
+because of an error, or creates a Service.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ PROBES_NOT_READ = "ProbesNotRead"
 
 
 class ServiceSource(Source):
-    """The source that Services are, with the nodes that are their backends."""
+    """The source for Services, with the nodes that are their backends."""
 
     name = "Services"
     lane = SERVICES_LANE
@@ -148,7 +148,7 @@ class ServiceSource(Source):
 
     @property
     def problem(self) -> str:
-        """Return why a cache cannot be read, empty when all can."""
+        """Return why a cache cannot be read; empty if all can be read."""
         return self._caches.problem
 
     def begin(self) -> None:
@@ -156,7 +156,7 @@ class ServiceSource(Source):
         self._nodes.read_addresses()
 
     def all_keys(self) -> Iterable[Key]:
-        """Return the nodes, the Services of the member, and those that something at the hub was published for."""
+        """Return the keys of the nodes, the member's Services, and the origins of objects at the hub."""
         keys: set[ServiceKey] = {service.key for service in self._caches.services.values()}
         for hub_object in (*self._caches.load_balancers.values(), *self._caches.hub_slices.values()):
             origin = service_of(hub_object, tenant=self._settings.tenant)
@@ -165,7 +165,7 @@ class ServiceSource(Source):
         return [NODES_KEY, *((SERVICE, *key) for key in keys)]
 
     def waiting(self) -> Iterable[KubeObject]:
-        """Return the Services of ours that have no address yet."""
+        """Return our Services that have no address yet."""
         for service in self._caches.services.values():
             ours = isinstance(decide(service, cloud=self._cloud), Ours)
             if ours and not service.status.load_balancer.ingress and not service.annotation(ANNOTATION_ADDRESS):
@@ -182,7 +182,7 @@ class ServiceSource(Source):
             if key is not None:
                 self._engine.publish((SERVICE, *key))
         if new is not None:
-            # Its addresses may have been those of the last endpoints of another Service, which the hub keeps.
+            # Another Service's last endpoints, which the hub keeps, may have had the same addresses.
             for key in self._caches.departed.waiting_for(new):
                 self._engine.publish((SERVICE, *key))
 
@@ -222,7 +222,7 @@ class ServiceSource(Source):
     # --- what is published ---------------------------------------------------------------------------------------
 
     async def publish(self, key: Key) -> bool:
-        """Make the hub hold what a key should have; return whether a removal waits."""
+        """Publish the objects of a key at the hub; return whether a removal waits."""
         kind, namespace, name = key
         if kind == NODE:
             if self._nodes.read_addresses():
@@ -235,7 +235,7 @@ class ServiceSource(Source):
 
     async def _publish(self, key: ServiceKey) -> bool:
         if key in self._caches.services.broken:
-            # It exists and cannot be read: what was exported stays, as for any other missing information.
+            # The Service exists but cannot be read: its export stays, as for any other missing information.
             return await self._follow(key)
         service = self._caches.services.get(*key)
         if service is None:
@@ -257,7 +257,7 @@ class ServiceSource(Source):
                 return await self._export(service, decision)
 
     def refused(self, key: Key, why: str) -> None:
-        """Emit that the hub rejects what is published for a Service; what is there stays."""
+        """Emit that the hub rejects a Service's load balancer; the present objects stay."""
         service = self._caches.services.get(*key[1:])
         if service is not None and why:
             self._keep(service, decide(service, cloud=self._cloud), Refused(ConditionReason.INVALID, why))
@@ -371,7 +371,7 @@ class ServiceSource(Source):
 
     def _may_remove(self) -> bool:
         caches = self._caches
-        # A slice that cannot be read may be any Service's: nothing counts as gone until it can.
+        # An unreadable slice may belong to any Service: until it can be read, no endpoint counts as deleted.
         return caches.synced and not caches.slices.broken and caches.member_is_fresh(fresh_s=self._fresh_s)
 
     def _present(self, key: ServiceKey, desired: tuple[EndpointSlice, ...] = ()) -> Present:
@@ -400,7 +400,7 @@ class ServiceSource(Source):
     # --- what it needs of Secrets --------------------------------------------------------------------------------
 
     def needs_service(self, namespace: str, name: str) -> bool:
-        """Return False: its endpoints are published with the load balancer of the Service."""
+        """Return False: the endpoints are published with the load balancer of the Service."""
         del namespace, name
         return False
 
@@ -418,12 +418,12 @@ class ServiceSource(Source):
         return any(copy == reference.name for each in published for reference in each.spec.certificates)
 
     def requests(self, name: str) -> Iterable[CertificateRequest]:
-        """Return nothing: Services ask for no certificates."""
+        """Return nothing: Services request no certificates."""
         del name
         return ()
 
     def is_fresh(self, *, fresh_s: float) -> bool:
-        """Return whether what is known of Services is the present."""
+        """Return whether the view of Services is current."""
         return self._caches.synced and self._caches.member_is_fresh(fresh_s=fresh_s)
 
     def secret_changed(self, key: tuple[str, str]) -> None:
@@ -497,11 +497,11 @@ class NodePublisher:
 
     @property
     def addresses(self) -> Mapping[Family, Mapping[str, str]]:
-        """Return the nodes' addresses of each family by name, of all nodes that have one: a live view."""
+        """Return a live view of the nodes' addresses of each family, by node name."""
         return self._addresses
 
     def read_addresses(self) -> bool:
-        """Read the addresses from the cache; return whether the name or address of a node is new, or gone."""
+        """Read the addresses from the cache; return whether a node's name or address was added or removed."""
         addresses: dict[Family, dict[str, str]] = {
             family: {entry.name: entry.address for entry in entries if entry.address}
             for family, entries in self._entries().items()
@@ -517,7 +517,7 @@ class NodePublisher:
         namespace, tenant = self._settings.namespace, self._settings.tenant
         slices = self._publisher.slices_in(slices_of_nodes(namespace))
         entries = self._entries()
-        # A cluster of IPv4 alone is nothing to speak of, nor is one of IPv6 alone.
+        # A single-stack cluster, IPv4 or IPv6, is not reported.
         needed = {IPV4: not any(entry.address for entry in entries[IPV6]), IPV6: False}
         stale = ""
         for family in (IPV4, IPV6):

@@ -15,7 +15,7 @@
 
 In: the Service, the decision about it, the hub's TCPLoadBalancer, and whether the status was written by us (the API
 server keeps that in managedFields). Out: a ``Feedback``.
-Never takes away an address that we did not write, and never writes what is there already, or an invalid address.
+Never removes an address that we did not write, and never writes an unchanged value or an invalid address.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def build_feedback(
     """Decide what to write to ``service``.
 
     ``leaving``: its tenant is being removed at the hub. ``slices`` are the Service's own and ``classes`` the names of
-    those at the hub, for what Events say.
+    the classes at the hub, for the messages of Events.
     """
     if service.deleting:
         # A finalizer of another controller may hold the Service long after another one has its address.
@@ -113,7 +113,7 @@ def build_feedback(
 
 
 def answers(load_balancer: TCPLoadBalancer, service: Service) -> bool:
-    """Return whether what the hub says is about this Service, and not about an earlier one of its name.
+    """Return whether the hub's answer is about this Service, and not an earlier one of its name.
 
     A Service that shows no address yet may be new, so the hub must have seen the version that was published for it.
     """
@@ -124,13 +124,13 @@ def answers(load_balancer: TCPLoadBalancer, service: Service) -> bool:
 
 
 def has_answered(load_balancer: TCPLoadBalancer) -> bool:
-    """Return whether the hub has reconciled it: one that is new, or being deleted, says nothing about its address."""
+    """Return whether the hub has reconciled the load balancer: a new or deleting one says nothing about its address."""
     status = load_balancer.status
     return not load_balancer.deleting and bool(status.observed_generation > 0 or status.conditions)
 
 
 def wanted_ingress(load_balancer: TCPLoadBalancer) -> tuple[Ingress, ...]:
-    """Convert the hub's addresses to what a Service's status holds."""
+    """Convert the hub's addresses to the format of a Service's status."""
     status = load_balancer.status
     entries = list(status.load_balancer.ingress or ())
     if not entries and status.address:
@@ -169,7 +169,7 @@ def _withdraw(service: Service, *, status_is_ours: bool) -> Feedback:
 
 
 def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collection[str]) -> tuple[ObjectEvent, ...]:
-    """Return what the hub refuses or cannot do, with the fields of the Service; what is pending is left out."""
+    """Return the hub's refusals and failures, with the fields of the Service, without pending conditions."""
     conditions = [
         condition for condition in load_balancer.status.conditions or () if _is_problem(condition, load_balancer)
     ]
@@ -187,17 +187,17 @@ def _problems(load_balancer: TCPLoadBalancer, service: Service, classes: Collect
 
 
 def _other_class(service: Service, classes: Collection[str]) -> str:
-    """Return what to do about a class that is not there, as the end of a sentence; a Service keeps its class."""
+    """Return the next step for a missing class, as the end of a sentence; a Service keeps its class."""
     asked = service.spec.load_balancer_class or ""
     near = did_you_mean(asked.removeprefix(LOAD_BALANCER_CLASS_PREFIX), classes)
     return f".{near} The field cannot be changed: to name another class, create the Service again" if asked else ""
 
 
 def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> bool:
-    """Return whether a condition is a refusal, a failure, changes that are held, or checks that are slowed."""
+    """Return whether a condition reports a refusal, a failure, held changes, or slowed checks."""
     if condition.type in {ConditionType.GUARDED, ConditionType.PAUSED, ConditionType.CHECKS_SLOWED}:
         return condition.status == "True"
-    # Of references only what has to be corrected: endpoints come and go by themselves.
+    # Report only references that need a correction: endpoints come and go by themselves.
     to_correct = condition.reason in {ConditionReason.UNSUPPORTED_ADDRESS_FAMILY, ConditionReason.INVALID}
     if condition.type not in {ConditionType.ACCEPTED, ConditionType.PROGRAMMED} and not to_correct:
         return False
@@ -206,7 +206,7 @@ def _is_problem(condition: WireCondition, load_balancer: TCPLoadBalancer) -> boo
 
 
 def removed_event(addresses: str) -> ObjectEvent:
-    """Return what the author of a Service is informed of; ``addresses`` are those that it shows, empty for none."""
+    """Return the Event for the author of a Service; ``addresses`` are those that it shows, empty for none."""
     consequence = (
         f"{addresses} stops answering once its connections have ended"
         if addresses
