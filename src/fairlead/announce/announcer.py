@@ -28,7 +28,7 @@ class Announcer(Protocol):
 
         ``serving`` has the addresses whose state on this machine is known. True: the proxy is alive, its listener was
         accepted, and a target is healthy where the plan asks for that. False: the address must not be announced here.
-        For a missing address nothing changes: one that is announced stays, another one is not begun.
+        A missing address keeps its state: announced or not.
         ``unhealthy`` has those whose targets are all unhealthy as the proxy sees it, None until the proxy has answered:
         this machine leaves them at the machine that has them.
         """

@@ -38,7 +38,7 @@ _CONFIGURATION = "bird.conf"
 _PID_FILE = "bird.pid"
 _LOG = "bird.log"
 _LOG_BYTES = 1_000_000
-#: A route may be longer in the path than others by so many AS numbers.
+#: The most AS numbers by which a route's path may be prepended.
 _MOST_PREPENDED = 16
 #: After a crash, routers keep the routes for so long; we are back much earlier, or not at all.
 _RESTART_S = 30
@@ -46,7 +46,7 @@ _RESTART_S = 30
 _RESTART_WAIT_S = 5
 _ANSWER_S = 10.0
 _STARTED_S = 10.0
-#: Of a speaker: on a busy machine BFD would be late, and take healthy routes away.
+#: The priority of a speaker: on a busy machine BFD would be late, and remove healthy routes.
 SPEAKER_NICENESS = -10
 #: A session that gets no answer for so long has a problem.
 _SILENT_S = 3.0
@@ -118,12 +118,12 @@ class Bird:
         return [session_of(peer, protocols, bfd, other_numbers) for peer in peers]
 
     async def wait_gone(self) -> None:
-        """Return when BIRD does not run."""
+        """Return when BIRD has stopped running."""
         if (running := self._find()) is not None:
             await wait_gone(running)
 
     async def stop(self) -> None:
-        """End BIRD in order: routers drop its routes at once."""
+        """Stop BIRD gracefully: routers drop its routes at once."""
         if (running := self._find()) is not None:
             await stop_process(running)
         self._running, self._configured = None, ""
@@ -181,7 +181,7 @@ class Bird:
 
 
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, list[str]]:
-    """Read one answer: lines ``0001-text``, `` text`` with the same code, and at last ``0001 text``."""
+    """Read one answer: lines ``0001-text``, `` text`` with the same code, and finally ``0001 text``."""
     lines: list[str] = []
     while True:
         line = (await reader.readuntil()).decode(errors="replace").rstrip("\n")
@@ -254,7 +254,7 @@ def configuration(
         *_statics(routes),
     ]
     if unnumbered := sorted({peer.interface for peer in peers if peer.interface and not peer.address}):
-        # Routers find us by router advertisements; a lifetime of 0 makes us no default router.
+        # Routers find us by router advertisements; a lifetime of 0 keeps them from using us as their default router.
         lines.append("protocol radv fairlead_radv {")
         lines += [
             f'  interface "{name}" {{ min ra interval 3; max ra interval 5; default lifetime 0; }};'
@@ -445,7 +445,7 @@ def session_of(
 
 
 def session_problem(peer: BgpPeerPlan, state: str, error: str, bad_as: str = "") -> str:
-    """Return what is wrong with a session, and the next step.
+    """Return the problem of a session, and the next step.
 
     ``error`` is the last one, in the words of the speaker; ``bad_as`` the AS number that the router sent.
     """

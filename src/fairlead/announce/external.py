@@ -28,7 +28,7 @@ from fairlead.model.machine import BgpPeerPlan, SessionState
 from fairlead.runtime.commands import run_command
 from fairlead.runtime.private_file import write_private
 
-#: Where routes are unless the operator chooses otherwise.
+#: The default location of routes.
 DEFAULT_TABLE = 7771
 #: Marks our routes in the table; no other program is known to use this number.
 _PROTOCOL = 117
@@ -41,7 +41,7 @@ def external_speaker(text: str) -> Speaker:
     """Return the speaker that ``table:NUMBER`` or ``include:PATH,COMMAND`` describes.
 
     Raises:
-        BadConfiguration: it is neither.
+        BadConfiguration: the text is neither of them.
     """
     kind, _, value = text.partition(":")
     if kind == "table" and value.isdigit() and 1 <= int(value) <= 4_294_967_295 and int(value) not in (253, 254, 255):
@@ -55,17 +55,17 @@ def external_speaker(text: str) -> Speaker:
 
 
 class _OperatorsDaemon:
-    """What needs nothing from us, as the daemon of the operator has the sessions."""
+    """The operations that need no action, because the operator's daemon has the sessions."""
 
     async def renew(self) -> None:
         """Do nothing: the routes of the operator's daemon stay."""
 
     async def sessions(self) -> Sequence[SessionState]:
-        """Return none: the daemon has them."""
+        """Return an empty result: the daemon has the sessions."""
         return ()
 
     async def wait_gone(self) -> None:
-        """Never return: nothing runs that could end."""
+        """Never return: no process of ours runs that could end."""
         await asyncio.Event().wait()
 
     async def apply(self, peers: Sequence[BgpPeerPlan], routes: Sequence[AnnouncedRoute]) -> None:
@@ -110,7 +110,7 @@ class IncludeFiles(_OperatorsDaemon):
         self._lifetime = Lifetime()
         self._paths = {family: path.with_name(f"{path.name}.ipv{family}") for family in (4, 6)}
         self._reload = shlex.split(reload)
-        #: After a start too: the daemon may not have read the last change.
+        #: Run after a start, too: the daemon may not have read the last change.
         self._unread = True
 
     async def renew(self) -> None:

@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 class Line(NamedTuple):
-    """A line of the configuration, in its context: the lines that lead there."""
+    """A line of the configuration, with its context: the lines that enclose it."""
 
     context: tuple[str, ...]
     text: str
@@ -113,14 +113,14 @@ class Frr:
         return [session_of(peer, neighbours) for peer in (self._peers if peers is None else peers)]
 
     async def wait_gone(self) -> None:
-        """Return when bgpd does not run."""
+        """Return when bgpd has stopped running."""
         if (running := self._find()) is not None:
             await wait_gone(running)
 
     async def stop(self) -> None:
-        """End FRR in order: routers drop its routes at once."""
+        """Stop FRR gracefully: routers drop its routes at once."""
         if self._find() is not None and (instance := _instance(self._lines or self._recorded())):
-            # Close all sessions: a bgpd that is ended at once sends nothing, and routers take that for a crash.
+            # Close all sessions: a bgpd that is killed sends nothing, and routers treat that as a crash.
             deadline = time.monotonic() + _SHUTDOWN_S
             try:
                 await self._ask("bgpd", ["enable", "configure terminal", instance, "bgp shutdown", "end"])
@@ -164,7 +164,7 @@ class Frr:
         for daemon, binary in binaries.items():
             if daemon != "bgpd" and self._find(daemon) is not None:
                 continue
-            # Empty: a daemon only logs errors of its file, but answers with those of its control socket.
+            # Empty: a daemon only logs errors in its file, but returns errors in commands on its control socket.
             write_private(self._directory / f"{daemon}.conf", "")
             shutil.chown(self._directory / f"{daemon}.conf", "frr", "frr")
             (self._directory / f"{daemon}.vty").unlink(missing_ok=True)
@@ -302,7 +302,7 @@ def announced(lines: Sequence[Line], present: Collection[str]) -> set[str]:
 
 
 def difference(before: Sequence[Line], after: Sequence[Line]) -> list[str]:
-    """Return the commands that make ``after`` of ``before``: removals of routes first, of maps last."""
+    """Return the commands that change ``before`` to ``after``: removals of routes first, of maps last."""
     old, new = _neighbours(before), _neighbours(after)
     # A neighbor without its first line is gone as a whole.
     removed = [name for name, first in old.items() if new.get(name) != first]
@@ -325,7 +325,7 @@ def difference(before: Sequence[Line], after: Sequence[Line]) -> list[str]:
 
 
 def _neighbour(line: Line) -> str:
-    """Return the neighbor that a line is about; empty for none."""
+    """Return the neighbor that a line configures; empty for none."""
     return line.text.split()[1] if line.text.startswith("neighbor ") else ""
 
 

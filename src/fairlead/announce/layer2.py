@@ -166,7 +166,7 @@ class Layer2:
         return self._clock.monotonic()
 
     def _work(self) -> float:
-        """Do all that is due, and return for how many seconds nothing is."""
+        """Do all due work, and return the number of seconds until the next work is due."""
         assert self._kernel is not None
         now = self._now()
         if self._kernel.changed(self._owns) or now >= self._snapshot_at_s + _SNAPSHOT_EVERY_S:
@@ -227,7 +227,7 @@ class Layer2:
         return [planned for planned in self._plan.addresses if planned.announcement == "L2"] if self._plan else []
 
     def _configure(self, plan: MachinePlan, now: float) -> None:
-        """Give each link its addresses and neighbours; adopt, or remove, what a former process left on it."""
+        """Configure the addresses and neighbours of each link; adopt or remove addresses of a former process."""
         assert self._kernel is not None
         self._configured = True
         self._on = {}
@@ -272,7 +272,7 @@ class Layer2:
         self._set_ways_back()
 
     def _set_ways_back(self) -> None:
-        """Let replies leave by the interface and gateway they came in by, where the default route is another one."""
+        """Route replies through the interface and gateway they came in by, where the default route differs."""
         assert self._kernel is not None
         present = self._kernel.rules()
         for index in present | self._links.keys():
@@ -391,7 +391,7 @@ class _Port:
     # --- The kernel -------------------------------------------------------------------------------------------
 
     def follow(self, kernel: Kernel, snapshot: NetworkState, now: float) -> None:
-        """Follow the interface, and put back what is missing on it."""
+        """Follow the interface, and restore missing addresses on it."""
         link = snapshot.links[self.link.index]
         changed_mac = link.mac != self.link.mac
         self.link = link
@@ -424,7 +424,7 @@ class _Port:
         self._add_at_s = now + _ADD_AGAIN_S if self.refused else float("inf")
 
     def _put_back(self, kernel: Kernel, now: float) -> None:
-        """Add what the kernel has lost, once this machine knows whether another one owns it by now."""
+        """Restore addresses that the kernel has lost, once this machine knows whether another one owns them."""
         if self._missing and self.election.informed:
             missing, self._missing = sorted(self._missing & self.election.owned), frozenset()
             self._add(kernel, missing, now)
@@ -432,7 +432,7 @@ class _Port:
                 self.election.announce_again(now, address)
 
     def _renew(self, kernel: Kernel, now: float) -> None:
-        """Renew the lifetimes of the addresses whose turn it is."""
+        """Renew the lifetimes of the addresses that are due."""
         turn = self._renewals.due(now, self.election)
         mortal = self._mortal.intersection(turn)
         lifetimes = self._lifetimes(turn)
@@ -455,7 +455,7 @@ class _Port:
             log.warning("address not removed", address=address, interface=self.link.name, error=error)
 
     def since(self, address: str, offset_s: float, changed_s: float) -> float:
-        """Return when an address came or went, always the same number for one change; 0 when it never did."""
+        """Return when an address came or went, the same number for one change; 0 if it never did."""
         if not changed_s:
             return 0.0
         if self._since.get(address, (0.0, 0.0))[0] != changed_s:
@@ -465,7 +465,7 @@ class _Port:
     # --- One turn ---------------------------------------------------------------------------------------------
 
     def read(self, now: float, keys: Sequence[bytes]) -> None:
-        """Take in all that waits in the sockets."""
+        """Read all pending input from the sockets."""
         for frame, _ in self._received(self._arp):
             self._answer(now, packets.read_arp(frame))
         if self._neighbours is not None:
@@ -499,7 +499,7 @@ class _Port:
         self.election.seen(now, answer.address, answer.mac, probe=answer.probe)
 
     def turn(self, kernel: Kernel, now: float, keys: Sequence[bytes]) -> bool:
-        """Do what the election says; return whether addresses came or went."""
+        """Carry out the election's actions; return whether addresses came or went."""
         began_s = time.monotonic()
         self._ask_gateway(now)
         if now >= self._add_at_s:
@@ -538,7 +538,7 @@ class _Port:
         return bool(removed or added)
 
     def _forward(self, taken_from: Mapping[str, str]) -> None:
-        """Send segments of connections that are open at other machines on to them."""
+        """Forward segments of connections that are open at other machines to those machines."""
         by_former: dict[str, list[str]] = {}
         for address, machine in taken_from.items():
             version = ipaddress.ip_address(address).version
@@ -559,7 +559,7 @@ class _Port:
         for name, hello in hellos:
             packet = packets.seal(hello, keys)
             target = self.targets.get(name, "")
-            # A packet that cannot be sent is silence, which the other machine answers.
+            # A packet that cannot be sent counts as silence, which the other machine handles.
             with suppress(OSError):
                 if target:
                     self._udp[packets.is_v6(target)].sendto(packet, (target, PORT))

@@ -27,7 +27,7 @@ MOVED_S = 300
 #: A connection attempt without an answer is forgotten sooner, so that many of them fill no set.
 _ATTEMPT_S = 60
 _MOST_CONNECTIONS = 1_048_576
-#: Shorter than the silence by which other machines take this one for dead.
+#: Shorter than the silence after which other machines consider this one dead.
 _NFT_S = 0.5
 _FAMILIES = {4: ("ip", "ipv4_addr"), 6: ("ip6", "ipv6_addr")}
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
@@ -90,7 +90,7 @@ class Connection(NamedTuple):
 
 
 def connections_at(addresses: Iterable[str]) -> list[Connection]:
-    """Return the connections that this machine has at some addresses: it may have had them before."""
+    """Return this machine's connections at some addresses that it may have had before."""
     wanted = set(addresses)
     connections: list[Connection] = []
     for path in _TABLES:
@@ -188,7 +188,7 @@ def chain_to(former: str, egress_ports: Sequence[int] = ()) -> str:
 
 
 def nft(commands: str, *, quiet: bool = False) -> bool:
-    """Run commands in one transaction; return whether the kernel took them."""
+    """Run commands in one transaction; return whether the kernel accepted them."""
     code, _, errors = _run("-f", "-", text=commands)
     if code and not quiet:
         log.warning("open connections end at this move", why=errors.partition("\n")[0])
@@ -196,7 +196,7 @@ def nft(commands: str, *, quiet: bool = False) -> bool:
 
 
 def listed_map(table: str, name: str) -> str | None:
-    """Return what nft lists of a map, nothing of one that does not exist, None if it cannot be read."""
+    """Return the nft listing of a map: empty if the map does not exist, None if it cannot be read."""
     code, listing, errors = _run("list", "map", *table.split(), name)
     return listing if code == 0 or "No such file or directory" in errors else None
 

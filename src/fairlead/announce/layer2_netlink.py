@@ -117,7 +117,7 @@ class Kernel:
         self._sequence = 0
 
     def close(self) -> None:
-        """Close the sockets; what was changed stays."""
+        """Close the sockets; applied changes stay."""
         self._socket.close()
         self._events.close()
 
@@ -126,7 +126,7 @@ class Kernel:
         return self._events.fileno()
 
     def changed(self, owns: Callable[[str], bool]) -> bool:
-        """Return whether events came that are not the echo of our own changes; ``owns`` knows our addresses."""
+        """Return whether there were events other than the echo of our own changes; ``owns`` knows our addresses."""
         changed = False
         while True:
             try:
@@ -192,7 +192,7 @@ class Kernel:
         self._requests(_NEW_ADDRESS, _CREATE | _REPLACE, bodies)
 
     def remove_from_loopback(self, addresses: Sequence[str]) -> None:
-        """Remove addresses from ``lo``, where they may be."""
+        """Remove addresses from ``lo`` if they are there."""
         self._requests(_DEL_ADDRESS, 0, [_address_message(_LOOPBACK_INDEX, address) for address in addresses])
 
     def set_way_back(self, index: int, *, sources: Sequence[IPNetwork], routes: Sequence[KernelRoute]) -> None:
@@ -215,7 +215,7 @@ class Kernel:
             self._all(_DEL_RULE, 0, [_rule(source, table) for source in sorted(present - here)])
 
     def rules(self) -> set[int]:
-        """Return the interfaces for whose replies there are rules."""
+        """Return the interfaces that have rules for replies."""
         results: set[int] = set()
         for _, body in self._dump(_GET_RULE, _ROUTE.pack(socket.AF_UNSPEC, 0, 0, 0, 0, 0, 0, 0, 0)):
             attributes = _attributes(body[_ROUTE.size :])
@@ -301,7 +301,7 @@ def _open(groups: int) -> socket.socket:
 
 
 def _messages(data: bytes, *, but_from: int = -1) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and body of each message; ``but_from`` is the port of a socket whose changes are left out."""
+    """Yield kind and body of each message, except changes made by the socket with port ``but_from``."""
     at = 0
     while at + _HEADER.size <= len(data):
         length, kind, _, _, port = _HEADER.unpack_from(data, at)

@@ -84,7 +84,7 @@ def announcements(mac: str, address: str) -> list[bytes]:
 
 
 def read_arp(frame: bytes) -> Answer | None:
-    """Return what an Ethernet frame with ARP says about an address."""
+    """Return the claim or probe in an Ethernet frame with ARP."""
     if len(frame) < 42 or frame[12:20] != _ARP:
         return None
     sender = socket.inet_ntoa(frame[28:32])
@@ -95,7 +95,7 @@ def read_arp(frame: bytes) -> Answer | None:
 
 
 def read_neighbour(message: bytes, source: str) -> Answer | None:
-    """Return what an ICMPv6 message of ``source`` says about an address."""
+    """Return the claim or probe in an ICMPv6 message from ``source``."""
     if len(message) < 24:
         return None
     kind, target = message[0], socket.inet_ntop(socket.AF_INET6, message[8:24])
@@ -107,7 +107,7 @@ def read_neighbour(message: bytes, source: str) -> Answer | None:
 
 
 def read_neighbour_frame(frame: bytes) -> Answer | None:
-    """Return what an Ethernet frame says about an address, if it is neighbour discovery."""
+    """Return the claim or probe in an Ethernet frame with neighbour discovery."""
     if len(frame) < 78 or frame[20] != socket.IPPROTO_ICMPV6:
         return None
     return read_neighbour(frame[54:], socket.inet_ntop(socket.AF_INET6, frame[22:38]))

@@ -370,7 +370,7 @@ class Election:
         self._gateway = answers
 
     def heard(self, now: float, hello: Hello) -> None:
-        """Take in a hello whose signature was right."""
+        """Process a hello with a valid signature."""
         peer = self._peers.get(hello.name)
         if peer is None or hello.instance in peer.former:
             return
@@ -405,7 +405,7 @@ class Election:
         self._take_pieces(now, peer, hello)
 
     def seen(self, now: float, address: str, mac: str, *, probe: bool = False) -> None:
-        """Take in that ``mac`` sent ARP or neighbour discovery as the owner of ``address``, or probed it."""
+        """Record that ``mac`` sent ARP or neighbour discovery as the owner of ``address``, or probed it."""
         record = self._addresses.get(address)
         if record is None or mac == self.mac:
             return
@@ -430,14 +430,14 @@ class Election:
             self._burst(now, record)
 
     def answered(self, now: float, machine: str) -> None:
-        """Take in that the kernel of a machine that restarts still answers."""
+        """Record that the kernel of a restarting machine still answers."""
         if peer := self._peers.get(machine):
             peer.kernel_s = now
 
     # --- Outputs ----------------------------------------------------------------------------------------------
 
     def step(self, now: float) -> list[LinkAction]:
-        """Return what to do now. Inputs that wait in sockets must be taken in before."""
+        """Return the actions to perform now; the caller must first read all input that waits in sockets."""
         late = now - self._stepped_s - self._interval_s * 2
         if late > 0:  # this process did not run: the silence of others is not theirs
             for peer in self._peers.values():

@@ -50,7 +50,7 @@ _MANY_SOCKETS = 500
 _MISSED = 4
 _ANSWER_S = 3.0
 _REPORT_S, _REPORT_PAUSE_S = 5.0, 1.0
-#: An announcer that has run for so long works again.
+#: An announcer that has run for this long counts as recovered.
 _SOLVED_S = 5.0
 _RETRY_S, _LAST_RETRY_S = 0.5, 5.0
 
@@ -61,7 +61,7 @@ class PlanSource(Protocol):
     """The hub of a machine."""
 
     async def plan(self, after: str) -> MachinePlan | None:
-        """Return the plan once its version is another than ``after``; None when nothing has changed for a while."""
+        """Return the plan once its version differs from ``after``; None when nothing has changed for a while."""
         ...
 
     async def forwarding(self, after: str) -> ForwardingTable | None:
@@ -74,7 +74,7 @@ class PlanSource(Protocol):
 
 
 class ServingEnvoys(Protocol):
-    """The Envoys of a machine, and what they have of their hub."""
+    """The Envoys of a machine, and the configuration that they have from their hub."""
 
     @property
     def envoys(self) -> Sequence[LocalEnvoy]:
@@ -95,12 +95,12 @@ class ServingEnvoys(Protocol):
         ...
 
     def draining(self) -> tuple[DrainState, ...]:
-        """Return what drains for a limited time at Envoys that have their configuration from elsewhere."""
+        """Return the targets that drain for a limited time at Envoys that are configured by a hub elsewhere."""
         ...
 
     @property
     def synced(self) -> bool:
-        """Return whether the Envoys are connected to a hub, and have acknowledged or rejected all that came."""
+        """Return whether the Envoys are connected to a hub, and have acknowledged or rejected all resources."""
         ...
 
 
@@ -140,7 +140,7 @@ class AnnouncingMachine:
         self._answered = answered
         self._problem_changed = problem_changed
         self._clock = SystemClock()
-        #: A hub has answered that this machine was removed.
+        #: A hub has reported that this machine was removed.
         self._removed = False
         self._withdrawn = False
         self._proxy = ProxyState()
@@ -155,7 +155,7 @@ class AnnouncingMachine:
         self._sockets: frozenset[Socket] = frozenset()
         self._sockets_s = float("-inf")
         self._applied: tuple[MachinePlan, Mapping[str, bool], Collection[str] | None] | None = None
-        #: Sentences by what they are about.
+        #: Problems, by their subject.
         self._problems: dict[str, str] = {}
 
     def follow(self, supervisor: Supervisor) -> None:
@@ -167,18 +167,18 @@ class AnnouncingMachine:
         supervisor.spawn("forwarding", self._follow_forwarding, restart=True)
 
     def watch(self, supervisor: Supervisor) -> None:
-        """Look after the Envoys, which were started, and report."""
+        """Watch the Envoys, which must have been started, and report."""
         supervisor.spawn("envoy", self._ask_envoys, restart=True)
         supervisor.spawn("checks", self._check, restart=True)
         supervisor.spawn("report", self._report, restart=True)
 
     def note_upgrade(self, ended: str, problem: str) -> None:
-        """Report the last upgrade that has ended, and why it failed."""
+        """Report the last finished upgrade, and why it failed."""
         self._proxy = replace(self._proxy, upgrade=ended, upgrade_problem=problem)
         self._changed.set()
 
     async def withdraw(self) -> None:
-        """Announce nothing from now on; returns when other machines have taken over, or after a moment."""
+        """Withdraw all addresses; return when other machines have taken over, or after a moment."""
         self._withdrawn = True
         for announcer in self._announcers.values():
             await announcer.withdraw()
@@ -224,7 +224,7 @@ class AnnouncingMachine:
     # --- on this machine --------------------------------------------------------------------------------------
 
     async def _ask_envoys(self) -> None:
-        """Ask the admin interfaces of the Envoys, and notice another Envoy."""
+        """Query the admin interfaces of the Envoys, and notice a replaced Envoy."""
         asked: Running | None = None
         missed: dict[Path, int] = {}
         counted, counted_s = 0, 0.0
@@ -282,7 +282,7 @@ class AnnouncingMachine:
         )
 
     def _is_known(self) -> bool:
-        """Return whether each Envoy was asked, or does not run."""
+        """Return whether each Envoy was queried or is not running."""
         return all(envoy.running is None or envoy.directory in self._answers for envoy in self._proxies.envoys)
 
     async def _apply(self) -> None:
@@ -338,7 +338,7 @@ class AnnouncingMachine:
         }
 
     def _open_sockets(self) -> frozenset[Socket]:
-        """Return what the kernel listens at; read again after a while only where that is much to read."""
+        """Return the sockets that the kernel listens at; long tables are read less often."""
         now_s = self._clock.monotonic()
         if len(self._sockets) < _MANY_SOCKETS or now_s - self._sockets_s >= _ADMIN_S:
             self._sockets, self._sockets_s = listening(), now_s
@@ -375,7 +375,7 @@ class AnnouncingMachine:
             await self._clock.sleep(_REPORT_PAUSE_S)
 
     async def _count_traffic(self) -> frozenset[str]:
-        """Read what the Envoys have counted; returns the names of the processes that run."""
+        """Read the traffic counters of the Envoys; return the names of the running processes."""
         envoys = {f"{run.pid}.{run.start_time}": envoy for envoy in self._proxies.envoys if (run := envoy.running)}
         present = frozenset(name for name, envoy in envoys.items() if envoy.running and envoy.running.alive())
         if self._traffic is not None:
@@ -409,7 +409,7 @@ class AnnouncingMachine:
         )
 
     def problem(self, about: str, sentence: str) -> None:
-        """Log and keep a sentence once; an empty one ends it."""
+        """Log and keep a problem once; an empty sentence clears it."""
         if self._problems.get(about, "") == sentence:
             return
         if sentence:
@@ -441,7 +441,7 @@ async def _version(envoy: LocalEnvoy) -> str:
 
 
 def _open_files(processes: Sequence[int]) -> list[int]:
-    """Return how many files each process has open; 0 when it has ended."""
+    """Return how many files each process has open; 0 for a process that has ended."""
     counts: list[int] = []
     for pid in processes:
         try:
@@ -452,7 +452,7 @@ def _open_files(processes: Sequence[int]) -> list[int]:
 
 
 def notify_systemd(*states: str) -> None:
-    """Notify systemd, if it has started this process with ``Type=notify``; see sd_notify(3)."""
+    """Notify systemd, if it started this process with ``Type=notify``; see sd_notify(3)."""
     place = os.environ.get("NOTIFY_SOCKET", "")
     if not place:
         return

@@ -201,7 +201,7 @@ class MachineProcess:
         plan = state.load_plan()
         #: The hub that answered last: it leads.
         self._leader = ""
-        #: The plan that is not on disk yet.
+        #: The plan that has not been saved yet.
         self._unsaved: MachinePlan | None = None
         self._client = HubClient((), state.tls)
         self._client.hubs = self._hubs(plan)
@@ -220,7 +220,7 @@ class MachineProcess:
         )
 
     async def run(self, supervisor: Supervisor) -> None:
-        """Bring everything up from local state, then follow the hub."""
+        """Start everything from local state, then follow the hub."""
         self._state.tls()  # a damaged certificate is an error before anything is started
         self._snapshot.load()
         for name in list(self._snapshot.of(ResourceType.ENDPOINTS)):
@@ -242,7 +242,7 @@ class MachineProcess:
         notify_systemd("READY=1", "STATUS=Serving")
 
     async def withdraw(self) -> None:
-        """Have other machines announce everything, and serve what is under way for a moment."""
+        """Let other machines take over all addresses, and serve open connections for a moment."""
         await self._machine.withdraw()
         await asyncio.sleep(_NOTICED_S)
 
@@ -270,7 +270,7 @@ class MachineProcess:
         return self._relay.refused
 
     def draining(self) -> tuple[DrainState, ...]:
-        """Return what drains for a limited time at Envoy."""
+        """Return the targets that drain for a limited time at Envoy."""
         return tuple(
             DrainState(
                 load_balancer=str(key),
@@ -290,7 +290,7 @@ class MachineProcess:
 
     @property
     def synced(self) -> bool:
-        """Return whether Envoy is connected to a hub, and has acknowledged or rejected all that came."""
+        """Return whether Envoy is connected to a hub, and has acknowledged or rejected all resources."""
         return self._relay.synced
 
     async def _follow_upgrades(self) -> None:
@@ -326,7 +326,7 @@ class MachineProcess:
             self._machine.problem("disk", self._snapshot.problem)
 
     def _hubs(self, plan: MachinePlan | None) -> tuple[str, ...]:
-        """Return where hubs answer: that which is asked now, those of the plan, and that where this machine joined."""
+        """Return the addresses of hubs: the present one, those of the plan, and the one where this machine joined."""
         planned = plan.hubs if plan is not None else ()
         hubs = dict.fromkeys((*planned, *self._enrolment.hubs))
         now = [hub for hub in self._client.hubs[:1] if hub in hubs]
@@ -421,6 +421,6 @@ def _bootstrap(name: str, state: StateDirectory) -> bytes:
 
 
 def xds_addresses(hubs: Sequence[str]) -> tuple[str, ...]:
-    """Return where the xDS servers of hubs listen: at the next port of each."""
+    """Return the addresses of the hubs' xDS servers: each listens at the port after the hub's own."""
     places = (hub.rpartition(":") for hub in hubs)
     return tuple(host_port(host.strip("[]"), int(port) + 1) for host, _, port in places)

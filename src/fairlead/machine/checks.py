@@ -32,7 +32,7 @@ TARGETS = r"/stats?filter=%5Ecluster%5C.%5BA-Za-z%5D%2B/.*%5C.membership_(health
 #: Bits of a set of capabilities.
 _CAPABILITIES = {"NET_ADMIN": 12, "NET_RAW": 13}
 _NONLOCAL = (Path("/proc/sys/net/ipv4/ip_nonlocal_bind"), Path("/proc/sys/net/ipv6/ip_nonlocal_bind"))
-#: TCP sockets that listen, and UDP sockets that are open: the state in the kernel's tables.
+#: Listening TCP sockets and open UDP sockets, by their state in the kernel's tables.
 _TABLES = (
     ("tcp", Protocol.TCP, "0A"),
     ("tcp6", Protocol.TCP, "0A"),
@@ -112,7 +112,7 @@ def _sockets(file: str, protocol: Protocol, state: str) -> Iterator[Socket]:
 
 
 def _address(figures: str) -> str:
-    """Read an address of the tables: every four bytes are in the machine's own order."""
+    """Read an address of the tables: every four bytes are in the machine's byte order."""
     parts = (int(figures[start : start + 8], 16) for start in range(0, len(figures), 8))
     return str(ip_address(b"".join(part.to_bytes(4, sys.byteorder) for part in parts)))
 
@@ -142,8 +142,8 @@ def serving(
 ) -> Mapping[str, bool]:
     """Return whether each address of the plan may be announced here: one of its ports is open at least.
 
-    ``listeners`` are the names that Envoy has acknowledged. A port that Envoy refuses does not end the others of its
-    address: every machine may refuse it. ``healthy`` are the load balancers with a healthy target, None if unknown:
+    ``listeners`` are the names that Envoy has acknowledged. A port that Envoy rejects does not affect the others of
+    its address: every machine may reject it. ``healthy`` are the load balancers with a healthy target, None if unknown:
     they count where the plan asks for it.
     """
     ports: dict[str, set[tuple[Protocol, int]]] = {}
@@ -166,7 +166,7 @@ def serving(
 
 
 def unhealthy_addresses(plan: MachinePlan, healthy: frozenset[str] | None) -> tuple[str, ...]:
-    """Return the addresses for which Envoy sees no healthy target, where the plan asks for that; none if unknown."""
+    """Return the addresses without a healthy target in Envoy, where the plan requires one; none if unknown."""
     return tuple(
         planned.address
         for planned in plan.addresses

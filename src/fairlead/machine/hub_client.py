@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class NotLeading(Unreachable):
-    """503: this hub does not lead now; another one does, or soon will."""
+    """503: this hub is not the leader; another one leads or will do so soon."""
 
 
 _ERRORS: dict[int, type[FairleadError]] = {
@@ -71,7 +71,7 @@ _LEADER_S = 30.0
 _SKEW_S = 300.0
 
 
-#: OpenSSL's codes for certificates that are not valid yet, and no longer.
+#: OpenSSL's codes for certificates that are not valid yet, and that have expired.
 _NOT_NOW = (9, 10)
 
 
@@ -98,7 +98,7 @@ class HubClient:
         return _whole(await self._ask("GET", "/v1/ca", _Authorities)).ca
 
     async def plan(self, after: str) -> MachinePlan | None:
-        """Return the plan once its version is another than ``after``; None when nothing has changed for a while."""
+        """Return the plan once its version differs from ``after``; None when nothing has changed for a while."""
         return await self._ask("GET", f"/v1/plan?{urlencode({'after': after})}", MachinePlan, timeout=_LONG_POLL)
 
     async def forwarding(self, after: str) -> ForwardingTable | None:
@@ -111,7 +111,7 @@ class HubClient:
         await self._ask("POST", "/v1/report", MachineReport, report)
 
     async def reconnect(self) -> None:
-        """Use the certificate and authorities of now for what follows; requests under way end by themselves."""
+        """Use the present certificate and authorities for new requests; open requests are completed."""
         former, self._former, self._session = self._former, self._session, None
         if former is not None:
             await former.close()

@@ -109,7 +109,7 @@ class KernelPath:
         #: The identities that the hub wants, and those of the kernel; None while that is unknown.
         self.wanted_egress: tuple[EgressIdentity, ...] = ()
         self._programmed_egress: tuple[EgressIdentity, ...] | None = None
-        #: Another program deleted the table; it could not be made again yet.
+        #: Another program deleted the table, and it could not be created again yet.
         self._lost = self._missing = False
         self._changed: set[str] = set()
         self._dirty = asyncio.Event()
@@ -120,7 +120,7 @@ class KernelPath:
         self._targets: dict[str, _CheckedTarget] = {}
         #: The checked targets of each load balancer.
         self._names: dict[str, list[str]] = {}
-        #: Each target once, with the time when it is due.
+        #: Every target once, with the time of its next check.
         self._checks: deque[tuple[float, _CheckedTarget]] = deque()
         self._new_checks = asyncio.Event()
         self._down: set[str] = set()
@@ -141,12 +141,12 @@ class KernelPath:
                 self._take(table)
 
     def update(self, change: ForwardingTable) -> None:
-        """Take in what the hub has sent."""
+        """Store a forwarding table or its changes from the hub."""
         self._take(change)
         self._unsaved.set()
 
     def follow(self, plan: MachinePlan) -> None:
-        """Take in which addresses several machines announce at once."""
+        """Store which addresses several machines announce at once."""
         shared = frozenset(
             planned.address
             for planned in plan.addresses
@@ -205,7 +205,7 @@ class KernelPath:
                 self._events.close()
                 self._events = None
 
-    # --- what is wanted -----------------------------------------------------------------------------------------
+    # --- desired state ------------------------------------------------------------------------------------------
 
     def _take(self, change: ForwardingTable) -> None:
         before, entries = self._entries, change.applied_to(self._entries)
@@ -326,7 +326,7 @@ class KernelPath:
         self._acknowledge(version)
 
     async def _apply_egress(self) -> None:
-        """Have the kernel translate the sources of all identities; without any, nothing is made."""
+        """Have the kernel translate the sources of all identities; without identities, create no table."""
         wanted = self.wanted_egress
         if wanted == self._programmed_egress:
             return
@@ -346,7 +346,7 @@ class KernelPath:
             asyncio.get_running_loop().add_reader(self._events, self._read_events, self._events)
 
     async def _read_table(self) -> None:
-        """Read what the kernel has; the table is made where it is missing."""
+        """Read the kernel's table; create it if it is missing."""
         self._watch_tables()
         there = await _has_table(TABLE)
         present: Elements | None = {}
@@ -422,7 +422,7 @@ class KernelPath:
     # --- connections that end -----------------------------------------------------------------------------------
 
     def _end_flows(self, changed: Iterable[str]) -> None:
-        """Delete the connections of targets that are gone; those of ports that are gone after a while."""
+        """Delete the connections of removed targets at once, and those of removed ports after a while."""
         gone: set[Flow] = set()
         wanted: set[Flow] = set()
         for key in changed:
@@ -468,7 +468,7 @@ class KernelPath:
         self._new_checks.set()
 
     async def _check_new(self) -> None:
-        """Check targets that were never checked, but hold nothing back for long."""
+        """Check targets for the first time without delaying a change for long."""
         names = [name for name, target in self._targets.items() if target.healthy is None]
         free = asyncio.Semaphore(_AT_ONCE)
 
@@ -483,7 +483,7 @@ class KernelPath:
                 task.cancel()
 
     async def _check_all(self) -> None:
-        """Check each target again and again."""
+        """Check every target repeatedly."""
         loop = asyncio.get_running_loop()
         running: set[asyncio.Task[None]] = set()
         try:
@@ -541,12 +541,12 @@ def _checked_names(load_balancer: ForwardedLoadBalancer) -> list[str]:
 
 
 def _serves(elements: Elements, address: str = "") -> bool:
-    """Return whether these elements lead to a target, at ``address`` if it is given."""
+    """Return whether these elements lead to a target, at ``address`` if one is passed."""
     return any(name.startswith("services") and (not address or key.startswith(f"{address} ")) for name, key in elements)
 
 
 async def answers(address: str, port: int) -> bool:
-    """Return whether a TCP connection is accepted; one that is refused is not tried again."""
+    """Return whether a TCP connection is accepted; a refused one is not retried."""
     for _ in range(_ATTEMPTS):
         accepted = await _connect(address, port)
         if accepted is not None:
@@ -564,7 +564,7 @@ async def _connect(address: str, port: int) -> bool | None:
             async with asyncio.timeout(_CONNECT_S):
                 await asyncio.get_running_loop().sock_connect(probe, (address, port))
         except TimeoutError:
-            # This process may have been late, and not the target.
+            # The delay may be this process's, not the target's.
             poll = select.poll()  # select() has a limit of files
             poll.register(probe, select.POLLOUT)
             return True if poll.poll(0) and not probe.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) else None
@@ -597,7 +597,7 @@ def _open_netlink() -> socket.socket:
 
 
 def has_deleted_table(data: bytes) -> bool:
-    """Return whether one of these events of nftables is that a table was deleted."""
+    """Return whether one of these nftables events reports a deleted table."""
     at = 0
     while at + _MESSAGE.size <= len(data):
         length, kind, *_ = _MESSAGE.unpack_from(data, at)
@@ -608,7 +608,7 @@ def has_deleted_table(data: bytes) -> bool:
 
 
 async def _has_table(table: str) -> bool:
-    """Return whether a table of ours is there."""
+    """Return whether one of our tables exists."""
     return f"table {table}" in (await run_network_program("nft", "list", "tables")).decode().splitlines()
 
 

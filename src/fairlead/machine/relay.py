@@ -39,7 +39,7 @@ _CONFIGURATION = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAg
 _HEALTH = "/envoy.service.health.v3.HealthDiscoveryService/StreamHealthCheck"
 _LARGEST = 256 * 1024 * 1024
 _SIZES = [("grpc.max_receive_message_length", _LARGEST), ("grpc.max_send_message_length", _LARGEST)]
-#: Envoy pings every ten seconds, which gRPC takes for an attack by default.
+#: Envoy pings every ten seconds, which gRPC treats as an attack by default.
 _TO_ENVOY = [*_SIZES, ("grpc.http2.min_ping_interval_without_data_ms", 5_000)]
 _TO_HUB = [
     *_SIZES,
@@ -58,7 +58,7 @@ _REFUSED_S, _LONGEST_REFUSED_S = 5.0, 60.0
 _NEXT_HUB_S, _GRACE_S = 0.3, 0.2
 #: An Envoy that starts again and again is served from the snapshot first at most this often.
 _FIRST_S = 60.0
-#: No version of a resource is this one.
+#: A version that no resource ever has.
 _UNKNOWN = "unknown"
 
 # Field numbers of DeltaDiscoveryRequest, DeltaDiscoveryResponse and Resource.
@@ -88,7 +88,7 @@ class HubLink:
         self._refusals = 0
 
     async def connect(self, addresses: Sequence[str], credentials: grpc.ChannelCredentials) -> None:
-        """Connect with these credentials from now on; streams of an earlier connection are to be ended."""
+        """Connect with these credentials from now on; the caller ends streams of an earlier connection."""
         await end(self._watcher)
         self._addresses, self._refused_until_s, self._refusals = tuple(addresses), 0.0, 0
         await self._open(self._addresses[0], credentials)
@@ -139,7 +139,7 @@ class HubLink:
             await self._turn.wait()
 
     async def until_replaced(self, channel: aio.Channel) -> None:
-        """Return when there is another connection than this one."""
+        """Return when this connection has been replaced."""
         while self._channel is channel:
             await self._turn.wait()
 
@@ -204,7 +204,7 @@ class Relay:
 
     @property
     def synced(self) -> bool:
-        """Return whether Envoy is connected to a hub and has acknowledged or rejected all that came."""
+        """Return whether Envoy is connected to a hub and has acknowledged or rejected all resources."""
         return bool(self._forwarding) and not any(tap.in_flight for tap in self._forwarding)
 
     async def start(self) -> None:
@@ -356,14 +356,14 @@ class Relay:
 
 
 class _Response(msgspec.Struct):
-    """What a response changes: None is a removal."""
+    """The changes in a response; None is a removal."""
 
     kind: ResourceType
     resources: dict[str, EncodedResource | None]
 
 
 class StreamTap:
-    """Reads along on one stream to the hub: what Envoy acknowledges goes into the snapshot."""
+    """Observer of one stream to the hub: resources that Envoy acknowledges go into the snapshot."""
 
     def __init__(
         self, snapshot: XdsSnapshot, schema: Schema, refused: dict[str, str], on_change: Callable[[], None]
@@ -388,7 +388,7 @@ class StreamTap:
         self.in_flight[_string(raw, _RESPONSE_NONCE)] = _Response(kind, resources)
 
     def request(self, raw: bytes) -> bytes:
-        """Read a request of Envoy; return what the hub is to get in its place."""
+        """Read a request of Envoy; return the request to forward to the hub."""
         try:
             kind = _KINDS.get(_string(raw, _TYPE))
             if kind is None:

@@ -85,8 +85,8 @@ _KINDS: Mapping[str, AnyResource] = {
     "TCP": TCP_ROUTES,
     "UDP": UDP_ROUTES,
 }
-#: As many as the schemas allow: listeners of a Gateway or ListenerSet; of a route its parents, hostnames, rules, and
-#: matches in one rule and in all of them.
+#: Limits of the schemas: listeners of a Gateway or ListenerSet; parents, hostnames and rules of a route, and matches in
+#: one rule and in all rules.
 _MOST_LISTENERS = 64
 _MOST_PARENTS = 32
 _MOST_HOSTNAMES = 16
@@ -172,7 +172,7 @@ class GatewayForm:
         return with_spec(obj, {**spec, "rules": closed})
 
     def answer(self, obj: KubeObject) -> FormAnswer:
-        """Return the addresses of a Gateway, and whether its controller says Programmed of this generation."""
+        """Return the addresses of a Gateway, and whether its controller reports Programmed for this generation."""
         match obj:
             case ListenerSet():
                 return _programmed(obj, obj.status.conditions, ())
@@ -324,7 +324,7 @@ def _match(kind: RouteKind, match: RequestMatch) -> JSONObject:
 
 
 def _grpc_method(path: PathMatch) -> JSONObject:
-    """Return the method that the agent has made ``path`` of; empty for all methods."""
+    """Return the gRPC method that the agent encoded as ``path``; empty for all methods."""
     if path.type != "RegularExpression":
         service, _, method = path.value.removeprefix("/").partition("/")
         return {"type": "Exact", **_with("service", service) | _with("method", method)} if service else {}

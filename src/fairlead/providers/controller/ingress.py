@@ -47,7 +47,7 @@ class IngressForm:
     others: tuple[AnyResource, ...] = ()
 
     def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
-        """Return one Ingress for each route that an Ingress can say."""
+        """Return one Ingress for each route that an Ingress can express."""
         config = spec.l7 or L7Config(())
         objects: list[AppliedObject] = []
         refused = list(_refused_listeners(config))
@@ -138,7 +138,7 @@ def _problems(route: Route, attachments: tuple[Attachment, ...]) -> Iterator[str
 
 
 def _rule_problems(rule: Rule, backends: Mapping[str, Backend]) -> Iterator[str]:
-    """Yield what a rule does that an Ingress cannot."""
+    """Yield the features of a rule that an Ingress cannot express."""
     if rule.filters != Filters() or any(ref.filters != Filters() for ref in rule.backends):
         yield "has filters"
     if rule.request_timeout_ms or rule.backend_timeout_ms or rule.retry is not None or rule.session is not None:

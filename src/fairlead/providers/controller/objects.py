@@ -100,7 +100,7 @@ def made(
     backend: str = "",
     route: str = "",
 ) -> AppliedObject:
-    """Return an object with our marks; ``parts`` are its other fields, ``backend`` is its owner, if any."""
+    """Return an object with our marks; ``parts`` are the other fields, ``backend`` is the owner, if any."""
     own = {LABEL_MADE_FOR: "/".join(load_balancer)} | ({ANNOTATION_BACKEND: backend} if backend else {})
     metadata: JSONObject = {
         "name": name,
@@ -125,7 +125,7 @@ def _with_digest(body: JSONObject) -> JSONObject:
 
 
 def made_for(obj: KubeObject) -> LoadBalancerKey | None:
-    """Return the load balancer that an object was made for, None when it is not ours."""
+    """Return the load balancer that an object was made for; None if the object is not ours."""
     parts = obj.annotation(LABEL_MADE_FOR).split("/")
     ours = obj.label(LABEL_MANAGED_BY) == MANAGED_BY and len(parts) == _WHOLE_KEY
     return LoadBalancerKey(*parts) if ours else None
@@ -161,7 +161,7 @@ class _Slice:
 def changed_slices(
     load_balancer: LoadBalancerKey, backend: Backend, present: Sequence[EndpointSlice], changes: Iterable[TargetChange]
 ) -> SliceChanges:
-    """Return what ``changes`` of the targets of ``backend`` do to its slices; ``present`` are all of them."""
+    """Return the slices of ``backend`` that ``changes`` of targets write or delete; ``present`` are all slices."""
     protocol = "UDP" if backend.protocol == "UDP" else "TCP"
     slices = [_slice(slice_, protocol) for slice_ in sorted(present, key=lambda slice_: slice_.metadata.name)]
     for change in changes:
@@ -234,7 +234,7 @@ def _made(load_balancer: LoadBalancerKey, backend: Backend, slice_: _Slice) -> A
 
 #: The port of each Service, whatever the port of its endpoints.
 SERVICE_PORT = 80
-#: What says to other controllers that a backend speaks HTTP/2 without TLS.
+#: Marks a backend as HTTP/2 without TLS for other controllers.
 _H2C = "kubernetes.io/h2c"
 
 
@@ -276,7 +276,7 @@ class ControllerForm(Protocol):
     others: tuple[AnyResource, ...]
 
     def render(self, spec: FrontendSpec, settings: ControllerSettings) -> Rendered:
-        """Return the objects that say what ``spec`` is; the Services of its backends are made apart."""
+        """Return the objects that express ``spec``, without the Services of its backends."""
         ...
 
     def rules_of(self, obj: AppliedObject) -> int:
@@ -288,7 +288,7 @@ class ControllerForm(Protocol):
         ...
 
     def answer(self, obj: KubeObject) -> FormAnswer:
-        """Return what the status of an object of a kind in ``reporting`` says."""
+        """Return the answer in the status of an object of a kind in ``reporting``."""
         ...
 
 
@@ -297,7 +297,7 @@ UNRESOLVED = "fairlead-unresolved-backend"
 
 
 def unrendered_parts(config: L7Config) -> list[RefusedPart]:
-    """Return as refused what no form has an object for: fixed answers, maintenance, figures, health checks."""
+    """Return rejections for the features that no form supports: fixed answers, maintenance, figures, health checks."""
     reason = "another controller cannot serve fixed answers; prove the name with DNS-01"
     refused = [
         RefusedPart("answer", f"{answer.hostname}{answer.path}"[:_LONGEST_NAME], reason) for answer in config.answers
@@ -338,7 +338,7 @@ def settings_from_spec(spec: FrontendSpec, *, provider: str) -> ControllerSettin
     """Return the settings of one load balancer.
 
     Raises:
-        BadConfiguration: controllerClass is missing, or there is a parameter that has no effect.
+        BadConfiguration: controllerClass is missing, or a parameter has no effect.
     """
     if problem := class_problem(spec.parameters, provider=provider):
         raise BadConfiguration(f"{spec.key}: {problem}")
@@ -354,7 +354,7 @@ def settings_from_spec(spec: FrontendSpec, *, provider: str) -> ControllerSettin
 
 
 def class_problem(parameters: Mapping[str, str], *, provider: str) -> str:
-    """Return what is wrong with the parameters of a class, empty when nothing is."""
+    """Return the error in the parameters of a class; empty if they are valid."""
     unknown = sorted(name for name in parameters if name != CONTROLLER_CLASS and not name.startswith(ANNOTATION))
     if unknown:
         return (

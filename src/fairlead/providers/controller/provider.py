@@ -71,7 +71,7 @@ class ControllerProvider:
         self._cluster = cluster
         self._form = form
         self._specs: LoadBalancerStates[FrontendSpec] = LoadBalancerStates()
-        #: Of each load balancer, what the cluster refused last, with its reasons; stored in ``info``. The key is the
+        #: The objects that the cluster last refused, by load balancer, with reasons; stored in ``info``. The key is the
         #: name of a route, or OBJECT/NUMBER for a rule of one.
         self._refused: dict[LoadBalancerKey, dict[str, str]] = {}
         self._locks = KeyedLock()
@@ -94,7 +94,7 @@ class ControllerProvider:
         self._watches.clear()
 
     def restore(self, spec: FrontendSpec, info: Mapping[str, str]) -> None:
-        """Restore a load balancer of an earlier process; what was made for it is found by its marks."""
+        """Restore a load balancer of an earlier process; its objects are found by their marks."""
         self._specs.put(spec.key, spec)
         self._refused[spec.key] = read_json(info.get(_REFUSED, "{}"), dict[str, str]) or {}
 
@@ -120,7 +120,7 @@ class ControllerProvider:
         self._notify.append(notify)
 
     def class_problem(self, parameters: Mapping[str, str]) -> str:
-        """Return what is wrong with the parameters of a class, empty when nothing is."""
+        """Return the error in the parameters of a class; empty if they are valid."""
         return class_problem(parameters, provider=self._form.name)
 
     async def validate(self, spec: FrontendSpec, *, old: FrontendSpec | None = None) -> None:
@@ -227,7 +227,7 @@ class ControllerProvider:
         return self._form.render(spec, settings_from_spec(spec, provider=self._form.name))
 
     def _waiting(self, spec: FrontendSpec, rendered: Rendered, objects: Mapping[tuple[str, str], KubeObject]) -> str:
-        """Return why it is not served yet, in one sentence; empty when it is."""
+        """Return why the load balancer is not served yet, in one sentence; empty if it is served."""
         for wanted in rendered.objects:
             there = objects.get((wanted.resource.kind, wanted.name))
             name = f"{wanted.resource.kind} {wanted.body['metadata']['namespace']}/{wanted.name}"
@@ -266,7 +266,7 @@ class ControllerProvider:
         return DONE
 
     async def _ours(self, key: LoadBalancerKey, resource: AnyResource) -> list[Any]:
-        """Return the objects of one kind that were made for ``key``; none where there is no such kind."""
+        """Return the objects of one kind that were made for ``key``; none if the kind does not exist."""
         try:
             present: list[Any] = await self._cluster.list(resource, key.namespace, label_selector=selector(key))
         except NotServed:
@@ -348,7 +348,7 @@ class ControllerProvider:
             ) from error
 
     async def _collect(self, key: LoadBalancerKey, rendered: Rendered, services: set[str]) -> None:
-        """Delete what is left of an older version; a Service goes only once it has no slice."""
+        """Delete the remaining objects of an older version; a Service goes only once it has no slice."""
         wanted = {(obj.resource.kind, obj.name) for obj in rendered.objects}
         for resource in (*self._form.others, self._form.answering):
             for obj in await self._ours(key, resource):

@@ -21,7 +21,7 @@ _OWN = "own-certificate"
 _HUB = "hub-authority"
 _ADMIN_PATHS = ("/ready", "/server_info", "/listeners", "/clusters")
 
-#: So long, in seconds, may connections of a listener that was removed stay open.
+#: How long connections of a removed listener may stay open, in seconds.
 DRAIN_S = 600
 #: What every Envoy is started with. A connection that drains is to be closed with its next response, not at random
 #: within the drain time. Unknown fields are accepted either way; to look for them costs a third of what it takes to
@@ -38,7 +38,7 @@ _RUNTIME: Json = {"re2.max_program_size.error_level": MAX_REGEX_SIZE}
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the proxy finds its own certificate and the hub's authority; watched, so that they can be rotated."""
+    """The paths of the proxy's certificate and the hub's authority; watched, so that they can be rotated."""
 
     certificate: str
     key: str
@@ -237,7 +237,7 @@ def _admin_listener(name: str, port: int, path: str, *, tls: TlsFiles | None = N
     return {
         "name": f"fairlead-{name}",
         "address": {"socket_address": {"address": "0.0.0.0", "port_value": port}},
-        # A full proxy is still a living one.
+        # A proxy at its limits is still alive.
         "ignore_global_conn_limit": True,
         "filter_chains": [
             {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}], **socket}

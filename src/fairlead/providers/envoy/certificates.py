@@ -61,7 +61,7 @@ RENEW_LEAF_DAYS = 30
 RENEW_AUTHORITY_DAYS = 365
 #: How long a new authority is only trusted: proxies get their Secrets within minutes, a hub after a day at the latest.
 PROMOTE_AFTER = timedelta(days=1)
-#: Clocks of machines differ.
+#: Tolerance for clocks of machines that differ.
 _SKEW = timedelta(hours=1)
 _PURPOSES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
 
@@ -193,7 +193,7 @@ def client_is_good(pair: Pair, authority: Authority, group: str, now: datetime) 
 
 
 def renew_in_s(certificate: bytes, now: datetime) -> float:
-    """Return in how many seconds a certificate is to be renewed; 0 when it is due."""
+    """Return the number of seconds until a certificate is to be renewed; 0 when it is due."""
     due = _parsed(certificate).not_valid_after_utc - timedelta(days=RENEW_LEAF_DAYS)
     return max(0.0, (due - now).total_seconds())
 
@@ -300,7 +300,7 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 
 
 def _trusted(authority: Authority, first: Iterable[bytes], now: datetime) -> bytes:
-    """Put new certificates in front, once each, and leave out what has expired."""
+    """Put new certificates in front, without duplicates, and drop expired ones."""
     pem = serialization.Encoding.PEM
     before = [certificate.public_bytes(pem) for certificate in x509.load_pem_x509_certificates(authority.trusted)]
     unique = dict.fromkeys([*first, *before])
@@ -376,7 +376,7 @@ def authority_data(authority: Authority) -> dict[str, bytes]:
 
 
 def authority_of(data: Data) -> Authority:
-    """Return the authority of a Secret's data; ``BadConfiguration`` when that is something else."""
+    """Return the authority of a Secret's data; ``BadConfiguration`` if the data is invalid."""
     following = Pair(data["next.crt"], data["next.key"]) if data.get("next.crt") and data.get("next.key") else None
     current = pair_of(data)
     authority = Authority(current=current, trusted=data.get("ca.crt") or current.certificate, next=following)
@@ -435,7 +435,7 @@ class SharedAuthority:
         return self._directory.files
 
     def on_change(self, call: Callable[[], None]) -> None:
-        """Call when clients need other certificates than before."""
+        """Register a callback for changes of the certificates that clients need."""
         self._changed.append(call)
 
     async def start(self) -> None:
@@ -455,7 +455,7 @@ class SharedAuthority:
         self._directory.write(server)
 
     async def run(self) -> None:
-        """Keep them fresh until cancelled; what fails is tried again a minute later."""
+        """Keep the certificates fresh until cancelled; retry failures after a minute."""
         while True:
             await self._clock.sleep(_REFRESH_S)
             await self.refresh()
@@ -605,11 +605,11 @@ class ClientCertificates:
             self._queue.add(ref)
 
     def forget(self, ref: ManifestRef) -> None:
-        """Keep ``ref`` no more."""
+        """Stop keeping the Secret ``ref``."""
         self._wanted.pop(ref, None)
 
     def reconcile_all(self) -> None:
-        """Check all of them now: we lead, or the authority is another."""
+        """Check all Secrets now, because this replica leads or the authority has changed."""
         for ref in self._wanted:
             self._queue.add(ref)
 

@@ -86,7 +86,7 @@ SLOWEST_PACE = 5
 
 @lru_cache(maxsize=65_536)
 def is_dns_name(address: str) -> bool:
-    """Return whether an address is a DNS name and no IP address; cached: many load balancers have the same nodes."""
+    """Return whether an address is a DNS name, not an IP address; cached: many load balancers have the same nodes."""
     try:
         ip_address(address)
     except ValueError:
@@ -343,7 +343,7 @@ def outlier_detection_fields(until: HealthCheck | None = None) -> Fields:
 
 
 def outlier_fields(builtin: Fields, outlier: OutlierDetection | None) -> Fields:
-    """Return the field of a cluster for detection as a user has set it, and as ``builtin`` otherwise."""
+    """Return the outlier detection of a cluster as a user has set it, otherwise ``builtin``."""
     if outlier is None:
         return {"outlier_detection": builtin}
     if outlier.max_ejection_percent == 0:
@@ -486,7 +486,7 @@ DRAIN_MARK = text(1, DRAIN)
 
 
 def _health_status(target: Target, locality: Locality | None) -> str:
-    """Return the health that is not left to checks, empty when they decide."""
+    """Return the fixed health status of a target; empty if checks decide."""
     if target.draining or target.weight == 0 or (locality is not None and not locality.weight):
         return "DRAINING"
     return "UNHEALTHY" if locality is not None and locality.dark else ""

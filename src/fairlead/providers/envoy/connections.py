@@ -169,7 +169,7 @@ def _end(pid: int, descriptor: int, inode: int, *, reset: bool) -> bool:
 
 
 def _copy_of(pid: int, descriptor: int) -> int:
-    """Return a copy of a file that another process has open, -1 when it is not open there any longer.
+    """Return a copy of a file that another process has open, -1 if it is no longer open there.
 
     Raises:
         OSError: this process may not trace the other one, or Linux is older than 5.6.
@@ -188,7 +188,7 @@ def _copy_of(pid: int, descriptor: int) -> int:
     return number
 
 
-#: The connection ended meanwhile.
+#: The connection has ended in the meantime.
 _GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.ECONNREFUSED})
 
 
@@ -237,7 +237,7 @@ def _is_freebind(attributes: bytes) -> bool:
 
 
 def _inodes(pid: int) -> list[tuple[int, int]]:
-    """Return inode and file descriptor of the sockets that a process has open; none when it has ended."""
+    """Return inode and file descriptor of the sockets that a process has open; none if it has ended."""
     inodes: list[tuple[int, int]] = []
     try:
         for entry in os.scandir(f"/proc/{pid}/fd"):
@@ -364,7 +364,7 @@ class Drains(Collector):
         yield GaugeMetricFamily("fairlead_draining_connections", "Connections of draining targets.", value=connections)
 
     def close(self) -> None:
-        """Close nothing any longer."""
+        """Stop closing connections."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

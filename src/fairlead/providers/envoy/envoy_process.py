@@ -114,10 +114,10 @@ def hub_directory(directory: Path) -> Path:
 
 
 def local_envoys() -> dict[Path, Running]:
-    """Return the local Envoys of this machine that we may see, by their directories, also those that are gone."""
+    """Return the visible local Envoys of this machine by their directories, including deleted directories."""
     envoys: dict[Path, Running] = {}
     for process in Path("/proc").iterdir():
-        # A process that ends meanwhile cannot be read.
+        # A process that ends in the meantime cannot be read.
         with contextlib.suppress(OSError):
             if not process.name.isdigit():
                 continue
@@ -129,7 +129,7 @@ def local_envoys() -> dict[Path, Running]:
 
 
 def envoys_of(data_dir: Path) -> dict[Path, Running]:
-    """Return the Envoys of a hub's data directory by their directories, however many it had, also if that is gone."""
+    """Return all Envoys of a hub's data directory by their own directories, including deleted ones."""
     theirs = {path for path in local_envoys() if hub_directory(path) == data_dir}
     there = {data_dir, *data_dir.glob(f"{_SEVERAL}*/*")} | theirs
     return {path: running for path in sorted(there) if (running := find_running(path)) is not None}
@@ -164,7 +164,7 @@ def may_open(port: int) -> bool:
 
 
 def has_address(address: str) -> bool:
-    """Return whether this machine has an address, or may listen at it without; one without the family has none."""
+    """Return whether this machine has an address or may listen at it without; False if its family is disabled."""
     try:
         with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
@@ -182,7 +182,7 @@ def low_ports_problem(binary: Path) -> str:
 
 
 def explained(refusal: str, binary: Path | None = None) -> str:
-    """Return what Envoy says of a port that it could not open, with the next step for a right or an address."""
+    """Return Envoy's error for a port that it could not open, with the next step for a missing right or address."""
     if "cannot bind" not in refusal:
         return refusal
     if _NOT_LOCAL in refusal:
@@ -247,12 +247,12 @@ class LocalEnvoy:
         return await admin_get(self.admin_socket, path, timeout_s=_ADMIN_S)
 
     async def start(self) -> None:
-        """Adopt the Envoy of the directory, or start one, and keep one running."""
+        """Adopt the Envoy of the directory or start one, and keep it running."""
         await self._adopt_or_start()
         self._supervisor = keep_running("envoy", self._supervise)
 
     async def close(self) -> None:
-        """Supervise it no more; Envoy keeps serving."""
+        """Stop supervising Envoy, which keeps serving."""
         await end(self._supervisor)
         self._supervisor = None
 

@@ -72,11 +72,11 @@ class Fleet(Protocol):
         ...
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Return why a group cannot have so many listeners; empty when it can."""
+        """Return an error if a group would exceed its listener limit; otherwise an empty string."""
         ...
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Call ``notify`` when ``addresses`` of a load balancer would answer differently."""
+        """Call ``notify`` when the result of ``addresses`` changes for a load balancer."""
         ...
 
     def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:
@@ -88,7 +88,7 @@ class Fleet(Protocol):
         ...
 
     async def start(self) -> None:
-        """Bring up what must run before anything else; proxies that run already are adopted."""
+        """Start the required processes; running proxies are adopted."""
         ...
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
@@ -104,7 +104,7 @@ class Fleet(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Delete what was left by load balancers that are gone: only when all that is wanted is known."""
+        """Delete leftovers of deleted load balancers; call this only when all desired load balancers are known."""
         ...
 
     async def close(self) -> None:
@@ -156,7 +156,7 @@ def group_from_certificate(auth_context: Mapping[str, Iterable[bytes]]) -> str:
 
 
 def group_from_spiffe(uri: str) -> str:
-    """Read ``spiffe://<trust domain>/…/group/<group>``; empty when it is anything else."""
+    """Read ``spiffe://<trust domain>/…/group/<group>``; empty for any other URI."""
     parts = urlsplit(uri)
     path = parts.path.split("/")
     if parts.scheme != "spiffe" or not parts.netloc or len(path) < 3 or path[-2] != "group":

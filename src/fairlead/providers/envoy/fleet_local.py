@@ -41,7 +41,7 @@ GROUP = "local"
 _OTHER_FILES = 256
 #: Which part of a proxy's connections one port, or one HTTP backend, may have: two that lead to each other leave half.
 _PER_CLUSTER = 4
-#: From this part of the limit on the log says so.
+#: The part of the limit from which the log has a warning.
 _NEAR = 0.8
 _ELSEWHERE = (
     "is not an address of the hub's machine, and no proxy machine has joined to serve it. Add one with: fairlead proxy "
@@ -137,11 +137,11 @@ class LocalFleet:
         return True
 
     def http3_problem(self, spec: FrontendSpec) -> str:  # noqa: ARG002 - the proxy has the address itself
-        """Return that nothing keeps HTTP/3 from clients."""
+        """Return no problem: clients can use HTTP/3."""
         return ""
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Refuse what would take Envoy to its limit of open files, where it aborts."""
+        """Reject listeners that would take Envoy to its limit of open files, where it aborts."""
         if machine_of(group):
             return ""  # a full machine gets no more by placement
         if listeners <= self.max_listeners:
@@ -159,7 +159,7 @@ class LocalFleet:
         """Do nothing: addresses change only by ``ensure``."""
 
     def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:
-        """Return why not: this process lacks the right. Proxy machines close those of their own Envoys."""
+        """Return an error if this process lacks the right. Proxy machines close those of their own Envoys."""
         if all(map(may_borrow_sockets, self.pids(groups))):
             return ""
         if may_destroy_sockets():
@@ -220,7 +220,7 @@ class LocalFleet:
             await envoy.start()
 
     async def sweep(self) -> None:
-        """Do nothing: what is gone is not served."""
+        """Do nothing: deleted load balancers are not served."""
 
     async def close(self) -> None:
         """Release the data directory for the next hub; its Envoys keep serving."""

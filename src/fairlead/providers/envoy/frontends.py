@@ -54,7 +54,7 @@ class JudgedHealth(msgspec.Struct):
 
     @property
     def listeners(self) -> bool:
-        """Return whether there is any listener whose health counts."""
+        """Return whether the health of any listener counts."""
         return bool(len(self.tally))
 
     def take_moved(self, frontend: EnvoyFrontend) -> list[ListenerKey]:
@@ -95,12 +95,12 @@ class EnvoyFrontend(msgspec.Struct):
 
     @property
     def ports(self) -> Mapping[ListenerKey, TargetPort]:
-        """Return what targets may be registered behind."""
+        """Return the ports that targets may be registered behind."""
         return self.serving.ports
 
     @property
     def opened(self) -> int:
-        """Return how many listeners it has: each port at each address."""
+        """Return the number of listeners: each port at each address."""
         return len(self.spec.listeners) * len(self.bind_addresses)
 
     def place_of(self, listener: ListenerKey, target: TargetKey) -> Place:
@@ -222,26 +222,26 @@ class EnvoyFrontends:
         return changes, outcomes
 
     def answered_by_proxy(self, name: str, version: str, refusal: str) -> dict[str, list[ResourceChange]]:
-        """Take in that a proxy took, or refused, a version of a resource; what follows concerns its load balancer."""
+        """Record that a proxy accepted or rejected a version of a resource of a load balancer."""
         # The last good version of a port's resources stays as a whole.
         if refusal:
             return _changes(self._owner(name), lambda http: http.refused_by_proxy(name, version, refusal))
         return _changes(self._owner(name), lambda http: http.accepted_by_proxy(name, version))
 
     def resumed_from_proxy(self, name: str, version: str) -> dict[str, list[ResourceChange]]:
-        """Take in which version of a resource a proxy has, maybe of a hub before this one."""
+        """Record the version of a resource that a proxy has, possibly from an earlier hub."""
         return _changes(self._owner(name), lambda http: http.resumed_from_proxy(name, version))
 
     def release(self, key: LoadBalancerKey, backends: frozenset[str]) -> dict[str, list[ResourceChange]]:
-        """Serve what waits for targets of these backends without them."""
+        """Serve load balancers that wait for targets of these backends without them."""
         return _changes(self._frontends.get(key), lambda http: http.release(backends))
 
     def fleet_changed(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
-        """Return what differs because the fleet serves a load balancer in another way."""
+        """Return the resource changes after the fleet has changed how it serves a load balancer."""
         return _changes(self._frontends.get(key), HttpFrontend.fleet_changed)
 
     def delete(self, key: LoadBalancerKey) -> dict[str, list[ResourceChange]]:
-        """Forget a load balancer; one that is not known needs no change."""
+        """Delete a load balancer; an unknown one needs no change."""
         old = self._frontends.get(key)
         if old is None:
             return {}
@@ -330,7 +330,7 @@ _MAX_WEIGHT = 65_535
 
 
 def invalid_spec(spec: FrontendSpec, *, bind_addresses: Collection[str]) -> list[str]:
-    """Return what is wrong with a load balancer, one sentence each; empty when nothing is."""
+    """Return the errors in a load balancer, one sentence each; empty if it is valid."""
     reasons = [
         f"{what} {part!r} is not a valid name"
         for what, part in zip(("kind", "namespace", "name"), spec.key, strict=True)
@@ -371,7 +371,7 @@ def invalid_spec(spec: FrontendSpec, *, bind_addresses: Collection[str]) -> list
 
 
 def invalid_target(target: Target) -> str:
-    """Return what is wrong with a target; empty when nothing is."""
+    """Return the error in a target; empty if it is valid."""
     address, port = target.key
     if not 1 <= port <= 65_535:
         return f"target {target.key}: port {port} is not in 1..65535"

@@ -96,25 +96,25 @@ class HealthBoard:
         return check.targets if check is not None else frozenset()
 
     def publish(self) -> None:
-        """Wake the streams: from now on all that is to be checked is known."""
+        """Wake the streams: all checks are now known."""
         for streams in self._streams.values():
             for stream in streams:
                 stream.wake()
 
     def open(self, group: str, node_id: str) -> HealthStream:
-        """Begin to ask a proxy."""
+        """Start asking a proxy."""
         stream = HealthStream(checks=self._checks(group), schema=self._schema, node_id=node_id)
         self._streams.setdefault(group, []).append(stream)
         _log.info("proxy reports health", proxy=node_id, group=group)
         return stream
 
     def close(self, group: str, stream: HealthStream) -> None:
-        """Forget a proxy; what it saw counts no more."""
+        """Forget a proxy and its reports."""
         self._streams[group].remove(stream)
         self._on_change(stream.close())
 
     def report(self, group: str, stream: HealthStream, raw: bytes, *, now: float) -> None:
-        """Take in what a proxy reports; a report that cannot be read is a ``ValueError``."""
+        """Process a proxy's report; raise ``ValueError`` for an unreadable one."""
         del group
         if changed := stream.on_report(raw, now=now):
             self._on_change(changed)
@@ -173,7 +173,7 @@ class HealthBoard:
         return frontend.judged
 
     def _move(self, names: Iterable[str]) -> None:
-        """Note that proxies may see these clusters otherwise, as far as a load balancer has them."""
+        """Note that the proxies' view of these clusters may have changed, if a load balancer has them."""
         for name in names:
             if (key := load_balancer_of(name)) is not None and self._find(name) is not None:
                 self._moved.setdefault(key, set()).add(name)
@@ -312,7 +312,7 @@ class HealthStream:
         self.wake()
 
     def pump(self, *, now: float) -> bytes | None:
-        """Return the next specifier, None when nothing has changed or the last one has not been answered."""
+        """Return the next specifier; None if nothing has changed or the last one has not been answered."""
         if not self._is_due(now) or not self._may_send or not self._checks.published():
             return None
         checks = self._checks.current()
@@ -343,19 +343,19 @@ class HealthStream:
         return bool(self._dirty) or self._quick_until_s <= now
 
     def is_overdue(self, *, now: float, acknowledged_s: float = 0.0) -> bool:
-        """Say whether it should have reported by now; ``acknowledged_s`` is when it last took over configuration."""
+        """Return whether a report is overdue; ``acknowledged_s`` is when the proxy last accepted configuration."""
         if self._heard_s is None or self.silent or not self._asked:
             return False
         longest_s = max(_SHORTEST_SILENCE_S, _MISSED * self._report_s)
         return now - max(self._heard_s, acknowledged_s) >= longest_s
 
     def hear(self, *, now: float) -> None:
-        """Give it as long as after a report: what it has sent was not read yet."""
+        """Restart the proxy's silence timer, because its last report has not been read yet."""
         if self._heard_s is not None:
             self._heard_s = now
 
     def fall_silent(self) -> set[str]:
-        """Take what it saw for unknown until it reports again; returns the names of all clusters that it checks."""
+        """Treat the proxy's view as unknown until it reports again; return the names of all clusters that it checks."""
         self.silent = True
         self.revision += 1
         return set(self._asked)
@@ -398,7 +398,7 @@ class HealthStream:
         )
 
     def seen(self, name: str, target: TargetKey) -> Seen:
-        """Return what is seen of a target of a cluster that is checked."""
+        """Return the proxy's view of a target of a checked cluster."""
         if self.silent:
             return Seen.SILENT
         healthy = self._seen.get(name, {}).get(target)
