@@ -14,7 +14,7 @@ from fairlead.model.keys import BackendKey, ListenerKey, LoadBalancerKey, Target
 
 
 class Action(StrEnum):
-    """The six things that can be done to a load balancer, in the order in which they are done."""
+    """The six actions on a load balancer, in the order in which they are performed."""
 
     ENSURE = "Ensure"
     REGISTER = "Register"
@@ -29,19 +29,20 @@ class Reason(StrEnum):
 
     NEW = "New"
     CHANGED = "Changed"
-    #: The load balancer itself was deleted at the provider by another client; it is made again.
+    #: The load balancer was deleted at the provider by another client; the hub creates it again.
     VANISHED = "Vanished"
     #: Only its owners changed: the ledger records that, and the provider is not called.
     OWNERS_CHANGED = "OwnersChanged"
-    #: It was being deregistered when it was wanted again, or its record was deleted by another client: first it goes.
+    #: The target was wanted again while being deregistered, or its record was deleted by another client: removal comes
+    #: first.
     DEREGISTERING = "Deregistering"
-    #: Another object has its address now: the old backend goes first.
+    #: Another object has the address now: the old backend is removed first.
     REPLACED = "Replaced"
-    #: It was reported terminating or not ready before it went: positive knowledge.
+    #: The target was reported terminating or not ready before it disappeared: positive knowledge.
     TERMINATING = "Terminating"
-    #: It is no longer listed, and was never reported as going.
+    #: The target disappeared without being reported as terminating.
     ABSENT = "Absent"
-    #: Its drain time is over.
+    #: The drain time of the target has expired.
     DRAINED = "Drained"
     LISTENER_REMOVED = "ListenerRemoved"
     #: The load balancer's object is gone, or every group that wanted this target is, or names it no longer.
@@ -86,7 +87,7 @@ class TargetChange(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_removal(self) -> bool:
-        """Return whether it takes its target out of service: a removal, or a drain before one."""
+        """Return whether the change takes its target out of service: a removal, or a drain before one."""
         return self.action in (Action.DRAIN, Action.DEREGISTER)
 
     @property
@@ -117,7 +118,7 @@ class OutcomeStatus(StrEnum):
     """The result of one change at a provider."""
 
     DONE = "Done"
-    #: Under way and no failure: ask again after ``retry_after_s``, without a longer wait each time.
+    #: In progress, not failed: ask again after ``retry_after_s``, without back-off.
     RUNNING = "Running"
     RETRY = "Retry"
     REJECTED = "Rejected"
@@ -143,15 +144,15 @@ DONE = Outcome(OutcomeStatus.DONE)
 class HistoryKind(StrEnum):
     """The kinds of entries."""
 
-    #: Something changed, so that the load balancer was reconciled: the text names it.
+    #: A change caused the load balancer to be reconciled: the text names the change.
     WOKEN = "Woken"
     #: The hub decided something before any provider was called (accepted, refused, another provider).
     DECIDED = "Decided"
-    #: The provider was called, and nothing failed.
+    #: The provider was called without a failure.
     APPLIED = "Applied"
-    #: A guard held everything that was to be done.
+    #: A guard held all changes.
     HELD = "Held"
-    #: A call failed, or the provider refused something for good.
+    #: A call failed, or the provider rejected a change permanently.
     FAILED = "Failed"
     #: The object was changed: the revision says by which user, and how.
     CHANGED = "Changed"
@@ -161,11 +162,11 @@ class RowAnswer(StrEnum):
     """The outcome of a row of a plan."""
 
     DONE = "Done"
-    #: Not done in this run; the text of the entry says why, unless the provider is still working on it.
+    #: Skipped in this run; the text of the entry gives the reason, unless the provider is still working on it.
     OPEN = "Open"
-    #: A guard held it back; the message is the guard's.
+    #: A guard held the change; the message is the guard's.
     HELD = "Held"
-    #: The provider refuses it, so it is not asked again for a while; the message is the provider's.
+    #: The provider rejected the change, so the next attempt is delayed; the message is the provider's.
     QUARANTINED = "Quarantined"
 
 
@@ -211,14 +212,14 @@ class Revision(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defau
 
     @property
     def sentence(self) -> str:
-        """Return the revision in words."""
+        """Return the revision as a sentence."""
         fields = [f"{name}: {old or '-'} -> {new or '-'}" for name, old, new in self.fields]
         fields += [f"and {self.more} more"] if self.more else []
         what = f" {self.part}" if self.part else ""
         return f"{self.who} {self.operation.lower()}{what}{' ' if fields else ''}{', '.join(fields)}"
 
 
-#: A time with a zone: others cannot be compared with it.
+#: A time with a zone: times without one cannot be compared with it.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -243,7 +244,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_d
 
     @property
     def lasting(self) -> bool:
-        """Say whether it explains why something is missing (a removal, failure, hold or drift): kept longer."""
+        """Return whether the entry explains a removal, failure, hold or drift; such entries are kept longer."""
         return self.kept or self.kind in _ENTRY_KINDS_KEPT or any(row.action in _REMOVALS for row in self.rows)
 
     def same_as(self, other: HistoryEntry) -> bool:

@@ -22,7 +22,7 @@ class ConditionType(StrEnum):
     PROTECTED = "Protected"
     IN_USE = "InUse"
     READY = "Ready"
-    # Of an object that cannot become Ready unless its spec, or what it names, is corrected.
+    # For an object that cannot become Ready until its spec, or an object that the spec names, is corrected.
     STALLED = "Stalled"
     CLOCK_SKEWED = "ClockSkewed"
     DRAINING = "Draining"
@@ -72,7 +72,7 @@ GOOD_WHEN_TRUE = frozenset(
 
 
 class ConditionReason(StrEnum):
-    """Every reason that we ever set: a stable, documented set."""
+    """All reasons that Fairlead sets: a stable, documented set."""
 
     ACCEPTED = "Accepted"
     RESOLVED_REFS = "ResolvedRefs"
@@ -175,7 +175,7 @@ class ConditionReason(StrEnum):
     SESSION_DOWN = "SessionDown"
 
 
-#: Reasons that time and retries do not end: the spec, or what it names, must be corrected.
+#: Reasons that neither time nor retries resolve: the spec, or an object that it names, must be corrected.
 TERMINAL = frozenset(
     {
         ConditionReason.INVALID,
@@ -208,7 +208,7 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 def reason_from(text: str) -> ConditionReason | None:
-    """Return the reason of that name, None when this release does not know it."""
+    """Return the reason with that name; None if this release does not know it."""
     try:
         return ConditionReason(text)
     except ValueError:

@@ -30,7 +30,7 @@ class AllocationKind(StrEnum):
 
 
 class Capabilities(msgspec.Struct, frozen=True):
-    """The capabilities of a provider; the core asks these and never a provider's name."""
+    """The capabilities of a provider; the core checks these and never a provider's name."""
 
     protocols: frozenset[TransportProtocol] = frozenset({TransportProtocol.TCP})
     allocation: AllocationKind = AllocationKind.NONE
@@ -58,7 +58,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     l7: bool = False
     #: It publishes names: its targets are the records of Hostnames, and its zones are those of DNSZones.
     publishes_names: bool = False
-    #: Such a provider has TXT records, too.
+    #: The provider supports TXT records, too.
     publishes_texts: bool = True
     #: ``ensure`` of what it does not have makes nothing, so that nothing needs to be on record before it is called.
     ensure_only_asks: bool = False
@@ -78,7 +78,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     serves_whole_state: bool = False
 
 
-#: What a provider can do that has every feature of a load balancer.
+#: The capabilities of a provider that has every feature of a load balancer.
 EVERY_FEATURE = Capabilities(
     protocols=frozenset(TransportProtocol),
     ipv6=True,
@@ -106,11 +106,11 @@ class Provider(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Say what this provider can do; constant over its life."""
+        """Return what this provider can do; constant over its life."""
         ...
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Call ``notify`` whenever ``observe`` of a load balancer would answer differently."""
+        """Call ``notify`` whenever the result of ``observe`` changes for a load balancer."""
         ...
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
@@ -126,7 +126,7 @@ class Provider(Protocol):
         ...
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Delete the load balancer, or of a shared one only our entries; no error when it does not exist."""
+        """Delete the load balancer, or only our entries of a shared one; no error if it does not exist."""
         ...
 
 
@@ -206,7 +206,7 @@ class SeesHealth(Protocol):
     """A provider that knows which targets pass their health check now, without a request."""
 
     def seen_of(self, key: LoadBalancerKey, listener: ListenerKey, target: TargetKey) -> Seen:
-        """Return what is seen of one target: ``UNCHECKED`` without a check, ``SILENT`` while no proxy reports."""
+        """Return the health of one target: ``UNCHECKED`` without a check, ``SILENT`` while no proxy reports."""
         ...
 
 
@@ -224,11 +224,11 @@ class Lifecycle(Protocol):
     """A provider with a life of its own: connections, or a watch on the load balancer."""
 
     async def start(self) -> None:
-        """Begin to watch; called once, before everything else."""
+        """Start watching; called once, before everything else."""
         ...
 
     async def close(self) -> None:
-        """Close connections and end tasks; what is registered stays."""
+        """Close connections and stop tasks; registered targets stay."""
         ...
 
 
@@ -257,13 +257,13 @@ class ValidatesClasses(Protocol):
     """A provider that can say of a class, before any load balancer uses it, that its parameters are wrong."""
 
     def class_problem(self, parameters: Mapping[str, str]) -> str:
-        """Return which parameter of a class is wrong and what to write instead, empty when none is; asks no server."""
+        """Return the wrong parameter of a class and what to write instead; empty if all are valid; asks no server."""
         ...
 
 
 @runtime_checkable
 class PodRetention(Protocol):
-    """A provider that may be asked which pods that are not ready keep their place."""
+    """A provider that can decide which pods that are not ready are kept."""
 
     async def judge_pods(
         self, parameters: Mapping[str, str], pods: Sequence[Mapping[str, object]]
@@ -281,15 +281,15 @@ class Ledger(Protocol):
     """
 
     async def ensuring(self, spec: FrontendSpec) -> None:
-        """Store that the provider is about to be asked for this load balancer."""
+        """Store that the provider is about to be called for this load balancer."""
         ...
 
     async def ensured(self, spec: FrontendSpec, answer: Ensured) -> None:
-        """Store what the provider answered."""
+        """Store the provider's answer."""
         ...
 
     def forget(self, key: LoadBalancerKey) -> None:
-        """Drop what is known of a load balancer that is gone; the next of that name is another one."""
+        """Drop the records of a deleted load balancer; the next of that name is another one."""
         ...
 
     async def record(self, spec: FrontendSpec, changes: Sequence[TargetChange]) -> Sequence[TargetChange | Outcome]:
@@ -303,5 +303,5 @@ class Ledger(Protocol):
     async def settle(
         self, spec: FrontendSpec, changes: Sequence[TargetChange], outcomes: Sequence[Outcome]
     ) -> Sequence[Outcome]:
-        """Store what came of them, item by item; what could not be stored comes back as something to be retried."""
+        """Store the outcomes, item by item; items that could not be stored are returned for a retry."""
         ...

@@ -42,13 +42,13 @@ class Target(msgspec.Struct, frozen=True, gc=False):
     key: TargetKey
     weight: int = 1
     draining: bool = False
-    #: Who wants it, ordered: it goes with the last of them. Empty where a load balancer has one owner only.
+    #: The owners, ordered: the target is removed with the last of them. Empty where a load balancer has only one owner.
     owners: tuple[str, ...] = ()
-    #: What goes to the provider with it, ordered by key.
+    #: The parameters for the provider, ordered by key.
     parameters: tuple[tuple[str, str], ...] = ()
     #: The object behind it as kind/namespace/name/uid; a successor with the same address is another backend.
     source: str = ""
-    #: In service, and reported as terminating all the same: that it disappears later is expected.
+    #: In service although reported as terminating: a later disappearance is expected.
     terminating: bool = False
     #: The ``Locality`` that it belongs to; empty for a load balancer of one member.
     locality: str = ""
@@ -155,10 +155,10 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     outlier_detection: OutlierDetection | None = None
     #: Connection and identity; fixed for the life of the load balancer.
     parameters: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
-    #: What may be changed while it lives.
+    #: The parameters that may change during its life.
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     owner: Owner = Owner()
-    #: It existed before and is not ours: it is used, and never deleted.
+    #: The load balancer existed before and is not ours: it is used, and never deleted.
     existing: bool = False
     #: Reaches the proxies' own frontend only, never the targets (externalTrafficPolicy of a generated Service).
     local_traffic_only: bool = False
@@ -175,14 +175,14 @@ class FrontendSpec(msgspec.Struct, frozen=True):
     #: How targets are reached over TLS, in place of plain TCP, with the client certificate of that name.
     backend_tls: BackendTls | None = None
     certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict[str, Certificate])
-    #: What is done with requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
+    #: The handling of requests; None for a load balancer of connections. ``listeners`` are then its distinct ports.
     l7: L7Config | None = None
     #: How several members share the requests of backends of ``l7``, by name; other backends are of one member.
     backend_shares: Mapping[str, Shares] = msgspec.field(default_factory=dict[str, Shares])
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Return what was allocated or asked for: none, one, or one of each family."""
+        """Return the allocated or requested addresses: none, one, or one of each family."""
         return tuple(filter(None, (self.address, self.second_address)))
 
     def shares_of(self, listener: ListenerKey) -> Shares | None:
@@ -191,7 +191,7 @@ class FrontendSpec(msgspec.Struct, frozen=True):
 
 
 class DesiredLoadBalancer(msgspec.Struct, frozen=True):
-    """One load balancer as it should be.
+    """The desired state of one load balancer.
 
     ``targets`` has exactly one entry for each of ``spec.listeners``, or with ``spec.l7`` for each backend
     (``backend_key``). ``drain_s`` is how long a removed target keeps
@@ -238,13 +238,13 @@ class FairOrder(Generic[K]):
         return self._size
 
     def add(self, key: K) -> None:
-        """Add a key; one that is there in the same group keeps its place."""
+        """Add a key; a key that is already in the same group keeps its place."""
         keys = self._groups.setdefault(self._group_of(key), OrderedDict())
         self._size += key not in keys
         keys[key] = None
 
     def pop(self) -> K:
-        """Take away the next key, and return it; there must be one."""
+        """Remove and return the next key; there must be one."""
         group, keys = self._groups.popitem(last=False)
         key, _ = keys.popitem(last=False)
         if keys:

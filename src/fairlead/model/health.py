@@ -125,11 +125,11 @@ def _dashed(field: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value as sentences quote it."""
+    """Return a value as it is quoted in sentences."""
     return repr(value if isinstance(value, str) else msgspec.json.encode(value).decode())[:80]
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------------------
 
 _PATH = re.compile(r"/[!-~]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
@@ -141,7 +141,7 @@ _SHORTEST_S, _SHORTEST_TIMEOUT_S, _LONGEST_S = 1.0, 0.1, 300.0
 
 
 def problem_of(settings: HealthCheckSettings | OutlierDetection | None) -> SettingProblem | None:
-    """Return the first field that is wrong; None when all are right."""
+    """Return the first wrong field; None if all fields are valid."""
     if settings is None:
         return None
     if isinstance(settings, OutlierDetection):
@@ -190,7 +190,7 @@ def _value_problem(check: HealthCheckSettings) -> SettingProblem | None:
 
 
 def _unfit_problem(check: HealthCheckSettings) -> SettingProblem | None:
-    """Return a field that has no meaning for the type of the check."""
+    """Return a field that does not apply to the type of the check."""
     kind = check.kind
     if kind == "none":
         given = next((field for field in check.__struct_fields__ if field != "type" and getattr(check, field)), "")
@@ -208,13 +208,13 @@ def _unfit_problem(check: HealthCheckSettings) -> SettingProblem | None:
 
 
 def _seconds(text: str) -> float:
-    """Return a duration in seconds, 0 for what is not one."""
+    """Return a duration in seconds; 0 for an invalid one."""
     match = _PART.fullmatch(text)
     return (whole_number(match[1]) or 0) * _UNITS_S[match[2]] if match is not None else 0.0
 
 
 def expected_range(text: str) -> tuple[int, int] | None:
-    """Return the first and the last status code that ``text`` names; None when it names none."""
+    """Return the first and the last status code of ``text``; None if it is invalid."""
     match = _EXPECTED.fullmatch(text)
     if match is None:
         return None
@@ -222,7 +222,7 @@ def expected_range(text: str) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-# --- the check that they come to -------------------------------------------------------------------------------------
+# --- the resulting check ---------------------------------------------------------------------------------------------
 
 #: What counts as an answer of a healthy target where a user asks for HTTP, as for a probe of the kubelet.
 _EXPECTED_BY_DEFAULT = (200, 399)
@@ -270,5 +270,5 @@ def check_with(
 
 
 def ejection_seconds(outlier: OutlierDetection) -> float:
-    """Return how long a target is left out, 0 for as long as by default."""
+    """Return how long a target is ejected; 0 for the default."""
     return _seconds(outlier.ejection_time)

@@ -86,14 +86,14 @@ _AUTHORITY = re.compile(r"[0-9A-Za-z._\[\]:-]*")
 
 
 def hostname_problem(hostname: str) -> str:
-    """Return what is wrong with a hostname of a listener or route; empty when nothing is, or for every host."""
+    """Return the error in a hostname of a listener or route; empty if it is valid or means every host."""
     if hostname == "*" or "*" not in hostname.removeprefix("*.") != "" or not hostname:
         return ""
     return f"the hostname {hostname!r} is none; a star may stand for the first labels only, as in *.example.com"
 
 
 class Value(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """The base of all of them: written as it is into objects of the API."""
+    """The base class of all values of this module, which are written unchanged into objects of the API."""
 
 
 class HeaderValue(Value, frozen=True, gc=False):
@@ -342,7 +342,7 @@ class Rule(Value, frozen=True, gc=False):
 
     @property
     def is_guarded(self) -> bool:
-        """Return whether a request may be refused by what only listeners with guarded routes have."""
+        """Return whether a request may be refused by filters that only listeners with guarded routes have."""
         return self.checks_sources or bool(self.jwt) or self.processor is not None
 
     @property
@@ -433,7 +433,7 @@ def _unsafe_jwt(provider: JWTProvider) -> Iterator[str]:
 
 
 def _uri_problem(uri: str) -> str:
-    """Return why keys cannot be read there: a URI of loopback would be that of the proxy."""
+    """Return why keys cannot be read from a URI: loopback would be the proxy's own."""
     try:
         parts = urlsplit(uri)
         host, _ = (parts.hostname or "").rstrip("."), parts.port

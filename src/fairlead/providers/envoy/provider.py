@@ -111,9 +111,9 @@ class EnvoyProvider:
         self._drains = Drains(
             pids=fleet.pids, places_of=self._frontends.places_of, changed=self._notifier.hint, registry=registry
         )
-        #: What machines last reported of their drains.
+        #: The drains that machines last reported.
         self._machine_drains: dict[str, tuple[DrainState, ...] | None] = {}
-        #: What the Envoys of machines count.
+        #: The traffic counts of the machines' Envoys.
         self.machine_traffic = ReportedTraffic(self.machines)
         fleet.on_change(self._fleet_changed)
 
@@ -191,7 +191,7 @@ class EnvoyProvider:
         )
 
     def class_problem(self, parameters: Mapping[str, str]) -> str:
-        """Return which parameter of a class is wrong; empty when none is."""
+        """Return the wrong parameter of a class; empty if all are valid."""
         problem = next(iter(invalid_settings(parameters)), "")
         names = (name for name in parameters if not name.startswith(ANNOTATION_PARAMETER))
         return unknown_parameter(names, SETTINGS, "provider envoy") or (problem and f"parameters.{problem}")
@@ -201,7 +201,7 @@ class EnvoyProvider:
         self._notifier.subscribe(notify)
 
     async def ensure(self, spec: FrontendSpec) -> Ensured:
-        """Serve the frontend; ``Terminal`` when it cannot be, and then the one served before stays."""
+        """Serve the frontend; raise ``Terminal`` if it cannot be served, and keep the previous one."""
         before = self._frontends.get(spec.key)
         changes = self._frontends.ensure(spec)
         frontend = self._frontends.get(spec.key)
@@ -278,7 +278,7 @@ class EnvoyProvider:
         return frozenset(name for name, _ in answers if name) - {name for name, has_all in answers if not has_all}
 
     def note_traffic(self, machine: str, traffic: Sequence[ProcessTraffic]) -> None:
-        """Take in what the Envoy of a machine has counted."""
+        """Store the traffic counts of a machine's Envoy."""
         self.machine_traffic.note(machine, traffic)
 
     def note_drains(self, machine: str, drains: tuple[DrainState, ...] | None) -> None:
@@ -305,7 +305,7 @@ class EnvoyProvider:
         return Seen.UNCHECKED if frontend is None else self._health.seen_of(frontend, listener, target)
 
     async def delete(self, key: LoadBalancerKey) -> None:
-        """Close its ports, then take away what led to them."""
+        """Close the load balancer's ports, then remove the resources behind them."""
         if not self._knows_all():
             self.store.unknown.delete(key)
             self.store.wake()
@@ -372,7 +372,7 @@ class EnvoyProvider:
                     self._notifier.expect_ack(key)
 
     def _drained(self, group: str, removals: Sequence[ResourceChange]) -> None:
-        """Remove what has waited for connections to end, unless it is wanted again."""
+        """Remove resources that waited for connections to end, unless they are wanted again."""
         gone = [removal for removal in removals if not self._frontends.wants(group, removal.name)]
         self._store({group: gone})
 
@@ -484,7 +484,7 @@ class ProxyStatus(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> str:
-        """Return the state as the table shows it."""
+        """Return the state for the table of proxies."""
         return "SYNCED" if self.synced else "STALE"
 
 
@@ -539,7 +539,7 @@ LATE_S = 5.0
 _LONGEST = 12
 #: How long comparisons take before others have their turn, and what is too short for a pause after it, in seconds.
 _TURN_S, _SHORT_S = 0.01, 0.002
-#: How often late ones are looked for.
+#: The interval between checks for late statuses.
 _LATE_EVERY_S = 0.1
 
 
@@ -633,7 +633,7 @@ class StatusNotifier:
             notify(key)
 
     def _late(self) -> None:
-        """Compare what was pushed some time ago, acknowledged or not."""
+        """Compare statuses that were pushed some time ago, acknowledged or not."""
         loop = asyncio.get_running_loop()
         self._late_handle = None
         late = [key for key, (_, due_s) in self._expecting.items() if due_s <= loop.time()]

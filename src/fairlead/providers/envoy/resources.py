@@ -76,7 +76,7 @@ def encoded_resource(
     warms_by_ack: bool = False,
     note: str = "",
 ) -> EncodedResource:
-    """Give the encoded ``content`` its version, type and name.
+    """Return the encoded ``content`` with its version, type and name.
 
     ``note`` becomes a part of the version: a proxy shows it to the hub that it connects to next.
     """
@@ -255,7 +255,7 @@ class Schema:
         return {"name": name, "typed_config": self.any(type_name, fields)}
 
     def read_request(self, encoded: bytes) -> DeltaRequest:
-        """Read one DeltaDiscoveryRequest; bytes that are none are a ``ValueError``."""
+        """Read one DeltaDiscoveryRequest; invalid bytes are a ``ValueError``."""
         try:
             message = self._class("envoy.service.discovery.v3.DeltaDiscoveryRequest").FromString(encoded)
         except Exception as error:  # the library's DecodeError differs between its implementations
@@ -275,7 +275,7 @@ class Schema:
         )
 
     def read_health_request(self, encoded: bytes) -> DeltaRequest:
-        """Read who opens a health stream, in its first message; bytes that are none are a ``ValueError``."""
+        """Read the sender of a health stream from its first message; invalid bytes are a ``ValueError``."""
         try:
             message = self._class(_HEALTH_MESSAGE).FromString(encoded)
         except Exception as error:  # as in read_request
@@ -284,7 +284,7 @@ class Schema:
         return DeltaRequest(node_id=node.id, node_cluster=node.cluster)
 
     def read_cluster_health(self, encoded: bytes) -> Mapping[TargetKey, bool]:
-        """Read a ClusterEndpointsHealth: whether each endpoint is healthy; other bytes are a ``ValueError``."""
+        """Read a ClusterEndpointsHealth: whether each endpoint is healthy; invalid bytes are a ``ValueError``."""
         try:
             message = self._class("envoy.service.health.v3.ClusterEndpointsHealth").FromString(encoded)
         except Exception as error:  # as in read_request

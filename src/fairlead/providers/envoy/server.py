@@ -46,7 +46,7 @@ _OPTIONS = [
 
 #: Any client that reaches the port may begin a handshake, and each is a file: by default it lasts two minutes.
 HANDSHAKE_MS = 10_000
-#: Between two looks whether a proxy still reports.
+#: The interval between checks for silent proxies.
 _LOOK_S = 2.0
 
 _log = structlog.get_logger(__name__)
@@ -111,7 +111,7 @@ class XdsServer:
         self._readers: dict[asyncio.Task[None], str] = {}
 
     async def start(self) -> None:
-        """Listen; an address that cannot be had is ``BadConfiguration``."""
+        """Listen; an unavailable address is ``BadConfiguration``."""
         if self._certificate is None and not is_local(self._address):
             raise BadConfiguration(
                 f"xDS address {self._address!r} can be reached from other machines, so it needs mutual TLS. "
@@ -124,7 +124,7 @@ class XdsServer:
         """Listen at ``host:port`` for proxy machines, too; return the port.
 
         Raises:
-            BadConfiguration: the address cannot be had.
+            BadConfiguration: the address is unavailable.
         """
         self._admission = admission
         self._machines, port = await self._listen(address, certificate)
@@ -250,7 +250,7 @@ class XdsServer:
             await asyncio.sleep(_LOOK_S)
             now_s = self._clock()
             if now_s - began_s > 2 * _LOOK_S:
-                # This process stood still: what the proxy has sent meanwhile has not been read yet.
+                # This process was suspended: messages that the proxy sent in the meantime have not been read yet.
                 stream.hear(now=now_s)
             # What it acknowledges it takes over in the thread that reports.
             acks_s = [session.last_ack_at or 0.0 for session in self.sessions if session.node_id == stream.node_id]
@@ -271,7 +271,7 @@ class XdsServer:
             wake.set()
 
     def _reader(self, reading: Coroutine[Any, Any, None], group: str, proxy: str) -> asyncio.Task[None]:
-        """Return the task that reads a stream; that the stream was closed or broke is an ordinary end."""
+        """Return the task that reads a stream; a closed or broken stream is an ordinary end."""
         reader = watched("stream of a proxy", reading, expected=aio.BaseError, proxy=proxy, group=group)
         self._readers[reader] = group
         reader.add_done_callback(self._readers.pop)

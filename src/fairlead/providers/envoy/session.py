@@ -55,7 +55,7 @@ class _Frame(msgspec.Struct):
 
 
 class Session:
-    """The delta xDS protocol of one stream."""
+    """The state of the delta xDS protocol on one stream."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Session:
         self._wake()
 
     def on_request(self, request: DeltaRequest, *, now: float) -> None:
-        """Take in a subscription, an acknowledgement or a refusal."""
+        """Process a subscription, an acknowledgement or a rejection."""
         kind = _KINDS.get(request.type_url)
         if kind is None:
             return
@@ -228,7 +228,7 @@ class Session:
         return self._shares[kind].choose(names, BATCH - under_way, lambda name: self.group.size(kind, name))
 
     def deadline(self) -> float | None:
-        """Return when ``pump`` has something to do even if nothing comes in."""
+        """Return when ``pump`` has work even if no request arrives."""
         if not self.group.published:
             return None
         held = self.group.unknown.until if self._holds_for_a_while else None
@@ -237,14 +237,14 @@ class Session:
 
     @property
     def synced(self) -> bool:
-        """Return whether the proxy has acknowledged all that there is."""
+        """Return whether the proxy has acknowledged all resources."""
         for subscription in self._of_all_kinds:
             if subscription.dirty or subscription.in_flight or subscription.retry:
                 return False
         return self.group.published
 
     def held(self, kind: ResourceType, name: str) -> str:
-        """Return the version of this resource that the proxy has acknowledged last; empty for none."""
+        """Return the version of this resource that the proxy last acknowledged; empty for none."""
         return self._subscriptions[kind].acked.get(name, "")
 
     def acknowledged(self, kind: ResourceType) -> Collection[str]:
@@ -257,7 +257,7 @@ class Session:
 
     @property
     def refused_now(self) -> int:
-        """Return how many resources the proxy refuses as they are wanted now."""
+        """Return the number of wanted resources that the proxy rejects in their present version."""
         wanted = (
             (refused[0], self.group.wanted(kind, name))
             for kind, subscription in self._subscriptions.items()

@@ -61,7 +61,7 @@ class BackendClusters:
         self._secrets = secrets
         #: The backends that can be served.
         self._backends: dict[str, Backend] = {}
-        #: The backends as they were given last, and whether any of them speaks TLS.
+        #: The backends of the last update, and whether any of them speaks TLS.
         self._given: Sequence[Backend] = ()
         self._with_tls = False
         self._settings: object = None
@@ -70,14 +70,14 @@ class BackendClusters:
         self._encoded: dict[str, tuple[object, EncodedResource]] = {}
 
     def update(self, spec: FrontendSpec, backends: Sequence[Backend]) -> list[ResourceChange]:
-        """Take over the backends; returns what differs."""
+        """Apply new backends; return the changed resources."""
         settings = (spec.affinity, spec.health_check, spec.check_slowdown, spec.proxy_protocol)
         same = settings == self._settings
         if same and backends is self._given and not self._with_tls and spec.backend_shares == self._shares:
             return []
         shared_before, self._shares = self._shares, spec.backend_shares
         moved = {name for name in {*shared_before, *self._shares} if shared_before.get(name) != self._shares.get(name)}
-        # A secret of a backend with TLS may have become usable, or be no longer.
+        # A secret of a backend with TLS may have become usable or unusable.
         again = not same or self._with_tls
         old, new = (slice(None), slice(None)) if again else differing_part(self._given, backends)
         before = {backend.name: backend for backend in self._given[old]}
@@ -132,7 +132,7 @@ class BackendClusters:
         return changes
 
     def _drop(self, backend: str, name: str) -> list[ResourceChange]:
-        """Remove the cluster of a backend, with its endpoints; returns what was there."""
+        """Remove the cluster of a backend, with its endpoints; return the removed resources."""
         self._backends.pop(backend, None)
         self.clusters.pop(backend, None)
         self._encoded.pop(name, None)
@@ -209,8 +209,8 @@ _OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _BUFFER_BYTES = 32_768
 #: How often a healthy backend is checked that has had no request; what its status shows is checked more often.
 _UNUSED_S = 60.0
-#: Most servers keep an idle connection for 5 s or longer. One that they close just when a request is sent on it costs
-#: that request: the proxy gives the connection up first.
+#: Most servers keep an idle connection for 5 s or longer. A request sent just as the server closes the connection
+#: fails, so the proxy closes idle connections first.
 _IDLE_S = 4.0
 _EXPLICIT = {"HTTP1": "http_protocol_options", "HTTP2": "http2_protocol_options"}
 

@@ -136,7 +136,7 @@ class HttpFrontend:
         self._route_configs = RouteConfigs(schema, spec.key)
         self._secrets = EnvoySecrets(schema, spec.key)
         self._backends = BackendClusters(schema, self._secrets, ports or {}, connections=fleet.connections_per_cluster)
-        #: What was last returned for the store, but for the backends.
+        #: The resources that were last returned for the store, except those of the backends.
         self._current: dict[Name, EncodedResource] = {}
         #: What each listener was last encoded from: a port may have a thousand filter chains.
         self._made_of: dict[str, object] = {}
@@ -175,11 +175,11 @@ class HttpFrontend:
 
     @property
     def searching(self) -> bool:
-        """Return whether routes wait until it is known which of them the proxies refuse."""
+        """Return whether routes wait until the ones that proxies refuse are found."""
         return self._refused_routes.searching
 
     def accepted_by_proxy(self, name: str, version: str) -> list[ResourceChange]:
-        """Try the routes that waited until the refused one was known."""
+        """Try the routes that waited until the refused one was found."""
         again = self._refused_routes.accepted(name, version)
         return self._changes(self._spec.l7) if again and self._spec.l7 is not None else []
 
@@ -194,7 +194,7 @@ class HttpFrontend:
         return self._changes(self._spec.l7) if changed and self._spec.l7 is not None else []
 
     def release(self, backends: frozenset[str]) -> list[ResourceChange]:
-        """Serve the routes that wait for these: they may have no targets."""
+        """Serve the routes that wait for targets of these backends, even without targets."""
         return self._changes(self._spec.l7) if self._held.release(backends) and self._spec.l7 is not None else []
 
     def _sees(self, settings: HttpSettings, protocol: ListenerProtocol) -> bool:
@@ -206,7 +206,7 @@ class HttpFrontend:
         )
 
     def _changes(self, config: L7Config) -> list[ResourceChange]:
-        """Return what differs from what was last returned."""
+        """Return the differences from the last returned resources."""
         spec = self._spec
         settings = http_settings(spec.parameters)
         sees = self._sees(settings, "HTTP")
@@ -254,7 +254,7 @@ class HttpFrontend:
         return changes
 
     def _label(self, changes: Iterable[ResourceChange]) -> None:
-        """Add the names of new resources to the labels, and remove names that no resource has by now."""
+        """Add the names of new resources to the labels, and remove names of deleted resources."""
         prefix = len(f"{self._spec.key}/")
         for name in {change.name for change in changes}:
             if any((kind, name) in self._current or (kind, name) in self._backends.resources for kind in ResourceType):
@@ -306,7 +306,7 @@ class HttpFrontend:
         return cluster_name(self._spec.key, backend) if backend else unresolved_name(self._spec.key)
 
     def _is_idle(self, backend: str) -> bool:
-        """Return whether a backend has no target that takes new requests: no session stays there."""
+        """Return whether a backend has no target for new requests: no session stays there."""
         held = self.ports.get(backend_key(backend))
         return held is None or not any(target.weight and not target.draining for target in held.targets.targets())
 
@@ -508,7 +508,7 @@ class HttpFrontend:
             self._keep(wanted, {(ResourceType.LISTENER, own): listener})
 
     def _keep(self, wanted: dict[Name, EncodedResource], new: Mapping[Name, EncodedResource | None]) -> None:
-        """Add resources to the wanted ones; what is equal to before stays the same object."""
+        """Add resources to the wanted ones; unchanged resources stay the same objects."""
         for name, resource in new.items():
             if resource is None:
                 continue
@@ -580,7 +580,7 @@ class AnswerRoute(EncodedRoute):
             "name": self.route.name,
             "match": {"path": self._answer.path},
             "direct_response": {"status": 200, "body": {"inline_string": self._answer.content}},
-            # Authorities ask from addresses that no list of a listener knows.
+            # Certificate authorities connect from addresses that no list of a listener contains.
             "typed_per_filter_config": {
                 LISTENER_SOURCES: self._schema.any("envoy.config.route.v3.FilterConfig", {"disabled": True})
             },
@@ -704,7 +704,7 @@ class Routes:
         self.encoded = [encoded for encoded in chosen.values() if not encoded.is_empty]
 
     def _drop(self, name: str) -> None:
-        """Forget what is served of a route."""
+        """Forget the served parts of a route."""
         self._checked.pop(name, None)
         if (flow := self._flows.pop(name, None)) is not None and flow.kind == "TLS":
             self._total = self._total.minus(cost_of(flow))
@@ -877,7 +877,7 @@ class RouteConfigs:
         fields: dict[str, object] = {
             # The port of the Host header is not part of the name, and stays in the header.
             "ignore_port_in_host_matching": True,
-            # A cluster that is not there costs its own share of requests, and not the configuration.
+            # A missing cluster affects its own share of requests, not the whole configuration.
             "validate_clusters": {"value": False},
             "request_headers_to_add": [RETRY_HEADER],
         }

@@ -312,7 +312,7 @@ _IGNORED_UPGRADES = ({"exact": "h2c", "ignore_case": True}, {"prefix": "tls/", "
 _MAX_STREAMS = 100
 _STREAM_WINDOW = 65_536
 _CONNECTION_WINDOW = 1_048_576
-#: What says where a request came from: no client may write it.
+#: Headers that state the origin of a request: no client may write them.
 _WRITTEN_BY_PROXIES = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-port", "x-real-ip", "forwarded")
 
 
@@ -343,7 +343,7 @@ def connection_manager(
         "http_filters": [
             *class_rate_limit(schema, settings.requests_per_second),
             *(source_filters if guarded else ()),
-            # A filter that is disabled costs a request nothing; routes that have settings for it enable it.
+            # A disabled filter costs a request nothing; routes that have settings for it enable it.
             {**schema.extension(RATE_LIMIT, LOCAL_RATE_LIMIT, {"stat_prefix": "rate_limit"}), "disabled": True},
             {**schema.extension(CORS, f"{_EXTENSIONS}.cors.v3.Cors"), "disabled": True},
             *checks,
@@ -356,7 +356,7 @@ def connection_manager(
                 **schema.extension(STATEFUL_SESSION, f"{_EXTENSIONS}.stateful_session.v3.StatefulSession"),
                 "disabled": True,
             },
-            # The headers with which Envoy speaks to Envoy are none of the clients' and backends' business.
+            # Headers for communication between Envoys are hidden from clients and backends.
             schema.extension(
                 "envoy.filters.http.router", f"{_EXTENSIONS}.router.v3.Router", {"suppress_envoy_headers": True}
             ),
@@ -370,7 +370,7 @@ def connection_manager(
         },
         # Proxies such as nginx speak HTTP/1.0 to what is behind them unless they are configured otherwise.
         "http_protocol_options": {"accept_http_10": True, "ignore_http_11_upgrade": list(_IGNORED_UPGRADES)},
-        # The name of a host is the same with the dot of the root behind it.
+        # A host name with a trailing dot (the root) is the same name.
         "strip_trailing_host_dot": True,
         "http2_protocol_options": {
             "max_concurrent_streams": {"value": _MAX_STREAMS},

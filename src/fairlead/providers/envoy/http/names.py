@@ -73,7 +73,7 @@ def http3_ports(spec: FrontendSpec) -> list[int]:
 
 
 def normal(hostname: str) -> str:
-    """Return a name or pattern as all of them are compared here: lower case, no dot at the end, ``*`` as empty."""
+    """Return a name or pattern in the form for comparison: lower case, no dot at the end, ``*`` as empty."""
     return "" if hostname == "*" else hostname.lower().removesuffix(".")
 
 

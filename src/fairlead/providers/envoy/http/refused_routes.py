@@ -92,14 +92,14 @@ class RefusedRules:
 
     @classmethod
     def resumed(cls, whole: EncodedRoute, rules: Iterable[Rule | None]) -> RefusedRules:
-        """Return what a proxy has of a route since before this hub."""
+        """Return the state of a route at a proxy from before this hub."""
         search = cls(whole, (rule for rule in rules if rule is not None))
         search.trial, search.is_resumed = search._encoded(), True
         return search
 
     @property
     def searching(self) -> bool:
-        """Return whether rules are tried."""
+        """Return whether rules are being tried."""
         return bool(self._tried)
 
     @property
@@ -114,7 +114,7 @@ class RefusedRules:
         return ReducedRoute(self.whole.route, rules, problems)
 
     def start(self, message: str) -> None:
-        """Begin with the refusal of the whole route."""
+        """Start with the rejection of the whole route."""
         rules = [rule for rule in self.whole.rules if rule is not None]
         parts = [part for part in dict.fromkeys([*map(refused_rule, rules), *rules]) if part not in self._good]
         named = [rule for rule in parts if _is_named([rule], message)]
@@ -127,20 +127,20 @@ class RefusedRules:
         self._next()
 
     def follow(self, whole: EncodedRoute) -> None:
-        """Take over the same route, encoded again."""
+        """Continue with the same route, encoded again."""
         if whole is not self.whole:
             self.whole = whole
             self.trial = self._encoded()
 
     def accepted(self) -> None:
-        """Store that a proxy took what is served now."""
+        """Record that a proxy accepted the served parts."""
         self._good.update(self._tried)
         if self._certain:
             self._untested.append((self._rest, True))
         self._next()
 
     def refused(self, message: str) -> None:
-        """Store that a proxy refused what is served now."""
+        """Record that a proxy rejected the served parts."""
         if not self._tried:
             self._good.clear()
         if self._certain:
@@ -212,7 +212,7 @@ class RefusedRoutes:
         return bool(self._waiting) or any(search.searching for search in self._rules.values())
 
     def choose(self, routes: Sequence[EncodedRoute]) -> list[EncodedRoute]:
-        """Return those that are to be served; what no longer exists is forgotten."""
+        """Return the routes to serve; forget routes that no longer exist."""
         self._routes = routes
         if not (self._blamed or self._waiting or self._rules):
             self._present = frozenset(routes)
@@ -251,7 +251,7 @@ class RefusedRoutes:
             self._attempts.setdefault(name, set()).add(version)
 
     def forget(self, kept: AbstractSet[str]) -> None:
-        """Drop what is kept of configurations that are no longer wanted."""
+        """Drop the state of configurations that are no longer wanted."""
         self._sent = {name: sent for name, sent in self._sent.items() if name in kept}
         self._good = {name: good for name, good in self._good.items() if name in kept}
         self._waiting = {name: waiting for name, waiting in self._waiting.items() if name in kept}
@@ -294,7 +294,7 @@ class RefusedRoutes:
         return changed or excluded | others != before
 
     def accepted(self, name: str, version: str) -> bool:
-        """Store that a proxy took a version; return whether others are to be tried now."""
+        """Record that a proxy accepted a version; return whether other routes are to be tried now."""
         sent = self._sent.get(name)
         if sent is None or sent[0] != version:
             return False
@@ -317,7 +317,7 @@ class RefusedRoutes:
         return False
 
     def refused(self, name: str, version: str, message: str) -> bool:
-        """Store that a proxy refused a version; return whether other routes are to be served now."""
+        """Record that a proxy rejected a version; return whether other routes are to be served now."""
         sent = self._sent.get(name)
         if sent is None or sent[0] != version:
             return False
@@ -360,7 +360,7 @@ class RefusedRoutes:
             self._blamed[search.whole] = _refusal(message)
 
     def _known(self) -> frozenset[EncodedRoute]:
-        """Return the routes that a proxy has taken."""
+        """Return the routes that a proxy has accepted."""
         return frozenset[EncodedRoute]().union(*self._good.values())
 
     def _all_waiting(self) -> set[EncodedRoute]:
@@ -395,7 +395,7 @@ def _parsed(token: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _without(rules: Sequence[Rule | None], excluded_rules: Sequence[str]) -> list[Rule | None]:
-    """Return what is left of rules, as ``_token`` says it."""
+    """Return the remaining rules that a token of ``_token`` describes."""
     return [
         None
         if rule is None or f"{number}-" in excluded_rules
@@ -426,7 +426,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _MAX_TOTAL_WEIGHT = 2**32 - 1
 #: What Envoy takes of headers to set and add, together.
 _MAX_HEADERS = 1000
-#: How much of a long value a sentence shows.
+#: The number of characters of a long value that a sentence shows.
 _SHOWN = 60
 #: Of a route, so many rules are shown, with the first reason of each. A condition takes 32,768 characters.
 _RULES_SHOWN, _LONGEST = 5, 1_200
@@ -580,7 +580,7 @@ def _filters(filters: Filters, matches: Iterable[RequestMatch]) -> Iterator[str]
 
 
 def _expression(what: str, pattern: str) -> Iterator[str]:
-    """Yield what is wrong with an expression that is made of what a user wrote."""
+    """Yield the problems of an expression that is built from a user's text."""
     if problem := invalid_expression(pattern):
         yield f"{what}: {problem}"
 
@@ -631,7 +631,7 @@ def listeners_by_port(config: L7Config) -> dict[ListenerKey, list[L7Listener]]:
 
 
 def invalid_config(spec: FrontendSpec, config: L7Config) -> list[str]:
-    """Return what is wrong with the L7 part of a spec, and with its parameters; empty when nothing is."""
+    """Return the error in the L7 part of a spec or its parameters; empty if both are valid."""
     settings = invalid_settings(spec.parameters)
     quic = () if settings else _taken_by_udp(config, http3_ports(spec))
     return [*_listeners(spec, config), *_names(config), *settings, *quic]

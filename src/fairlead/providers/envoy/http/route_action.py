@@ -146,7 +146,7 @@ def action_fields(
 
 
 def refused_rule(rule: Rule) -> Rule:
-    """Return what is served of a rule that cannot be served: its matches, answered 500."""
+    """Return the replacement for a rule that cannot be served: its matches, answered 500."""
     return Rule(name=rule.name, matches=rule.matches)
 
 
@@ -194,7 +194,7 @@ def _mirror(mirror: Mirror, cluster_of: ClusterOf) -> Fields:
 
 
 def header_fields(filters: Filters) -> dict[str, object]:
-    """Build what changes the headers of requests and responses; empty when nothing does."""
+    """Build the header changes of requests and responses; empty if there are none."""
     return {**_modifier(filters.request_headers, "request"), **_modifier(filters.response_headers, "response")}
 
 
@@ -246,7 +246,7 @@ def redirect_action(redirect: Redirect, path: PathMatch, *, port: int, secure: b
 
 
 def redirect_port(redirect: Redirect, *, port: int, secure: bool) -> int | None:
-    """Return the port to be written into the location; None when Envoy writes none, or the right one, by itself."""
+    """Return the port to write into the location; None if Envoy writes the right one, or none, by itself."""
     scheme = redirect.scheme or ("https" if secure else "http")
     well_known = WELL_KNOWN_PORTS[scheme]
     wanted = redirect.port or (well_known if redirect.scheme else port)
@@ -261,7 +261,7 @@ _WHOLE_PATH = "(?s)^.+$"
 
 
 def removed_prefix(path: PathMatch) -> str:
-    """Return the expression of what a slash takes the place of when the prefix is removed."""
+    """Return the expression of the text that is replaced by a slash when the prefix is removed."""
     return f"^{re.escape(prefix_of(path))}/*"
 
 
@@ -538,7 +538,7 @@ def _claim(payload: str, path: Iterable[str], values: Iterable[str]) -> Fields:
 
 
 def all_but(names: Collection[str]) -> str:
-    """Return an expression that matches every text that is not one of ``names``; RE2 knows no look-ahead."""
+    """Return an expression that matches every text except ``names``; RE2 has no look-ahead."""
     heads = sorted({name[0] for name in names if name})
     if not heads:
         return ".+" if names else ".*"
@@ -658,7 +658,7 @@ def class_rate_limit(schema: Schema, requests_per_second: int) -> list[Fields]:
 
 
 def rate_limits(buckets: Mapping[str, int], limits: Limits = NO_LIMITS) -> Fields:
-    """Return the settings of a route configuration: what its load balancer takes, and buckets of rules by name."""
+    """Return the limits of a route configuration: those of its load balancer, and buckets of rules by name."""
     descriptors: list[Fields] = [
         {"entries": [{"key": BUCKET, "value": name}], "token_bucket": _bucket(limit)}
         for name, limit in sorted(buckets.items())
@@ -693,7 +693,7 @@ def rate_limits(buckets: Mapping[str, int], limits: Limits = NO_LIMITS) -> Field
 
 
 def _by_header(name: str) -> list[Fields]:
-    """Return the descriptor of a request: the value of a header, or that it has none."""
+    """Return the descriptor of a request: the value of a header, or its absence."""
     absent = {"name": name, "present_match": True, "invert_match": True}
     return [
         {"actions": [{"request_headers": {"header_name": name, "descriptor_key": _KEY}}]},
@@ -706,7 +706,7 @@ BANDWIDTH_CONFIG = "envoy.extensions.filters.http.bandwidth_limit.v3.BandwidthLi
 
 
 def bandwidth_limit(schema: Schema, kib: int) -> Fields:
-    """Return the settings of a route configuration whose requests, and responses, take so many KiB a second."""
+    """Return the settings of a route configuration that limit requests, and responses, to so many KiB a second."""
     fields = {
         "stat_prefix": "bandwidth_limit",
         "enable_mode": "REQUEST_AND_RESPONSE",

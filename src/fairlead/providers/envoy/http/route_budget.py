@@ -32,7 +32,7 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_STEPS = 4_000
 #: Bytes of an entry in addition to the user's text; of a filter chain, and of each of its certificates.
 _ENTRY_BYTES, _CHAIN_BYTES, _CERTIFICATE_BYTES = 100, 2_000, 8_000
-#: What compiling an instruction costs, up to 15 us, as bytes of configuration.
+#: The cost of compiling an instruction, up to 15 us, as bytes of configuration.
 _STEP_BYTES = 100
 
 _TOO_LARGE = (
@@ -209,7 +209,7 @@ def _is_wildcard(hostname: str) -> bool:
 
 
 class _Budget:
-    """What the routes so far cost; ``wildcards`` are all that there are to come."""
+    """The cost of the routes so far; ``wildcards`` are all wildcards of all routes."""
 
     def __init__(self, wildcards: Collection[tuple[str, str]]) -> None:
         self._wildcards = wildcards
@@ -217,7 +217,7 @@ class _Budget:
         self._size = 0
 
     def problem(self, cost: Cost, places: Mapping[tuple[str, str], int]) -> str:
-        """Take over a route, and return an empty text; or return why it is left out."""
+        """Add a route and return an empty text, or return why the route is left out."""
         chains = {place: self._chain(*place) for place in places}
         size = 0
         for place, beside in places.items():

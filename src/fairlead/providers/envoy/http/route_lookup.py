@@ -51,7 +51,7 @@ class ClientRequest(msgspec.Struct, frozen=True):
 
 
 class Passed(NamedTuple):
-    """A match that a request does not go by, with the first reason; ``met`` counts its conditions that hold."""
+    """A match that a request does not fulfil, with the first reason; ``met`` counts the conditions that hold."""
 
     route: str
     rule: int
@@ -92,7 +92,7 @@ class _Candidate(NamedTuple):
 
 
 def lookup(config: L7Config, request: ClientRequest) -> RouteDecision:
-    """Return what a request meets, and why nothing that comes before it."""
+    """Return the decision about a request, and why no earlier match applies."""
     port = [
         listener
         for listener in config.listeners
@@ -251,7 +251,7 @@ def _not_met(candidate: _Candidate, host: str, request: ClientRequest) -> tuple[
 
 
 def _conditions(candidate: _Candidate, host: str, request: ClientRequest) -> Iterator[tuple[bool, str]]:
-    """Yield whether each condition holds, with what there is to say when it does not."""
+    """Yield whether each condition holds, with the explanation if it does not."""
     match = candidate.match
     path, _, query = request.target.partition("?")
     headers: dict[str, list[str]] = {"host": [request.host]}
@@ -266,7 +266,7 @@ def _conditions(candidate: _Candidate, host: str, request: ClientRequest) -> Ite
     if candidate.route.kind == "GRPC":
         yield any(map(_is_grpc, headers.get("content-type", ()))), "not gRPC"
     for name, header in first_of_each(match.headers, str.lower):
-        # Of a header that is there several times, one value is enough.
+        # A header with several values fulfils a condition if one value does.
         fits = any(_value_fits(header, value) for value in headers.get(name, ()))
         yield fits, f"the header {header.name} is not {header.type} {header.value!r}"
     parameters: dict[str, str] = {}
@@ -306,7 +306,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 def normal_path(path: str) -> str:
-    """Return a path as it is compared with the paths of rules."""
+    """Return a path in the form that is compared with the paths of rules."""
     decoded = _ESCAPED.sub(_decode, path).replace("\\", "/")
     kept: list[str] = []
     segments = decoded.split("/")[1:]

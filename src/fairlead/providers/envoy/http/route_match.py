@@ -59,12 +59,12 @@ _ABOUT_A_BODY = ("content-length", "transfer-encoding")
 
 
 def takes_every_request(match: RequestMatch, kind: RouteKind) -> bool:
-    """Return whether nothing that comes later in the same virtual host can be met."""
+    """Return whether nothing later in the same virtual host can be reached."""
     return kind == "HTTP" and is_every_path(match.path) and not (match.method or match.headers or match.query_params)
 
 
 def one_label_regex(wildcard: str) -> str:
-    """Return the expression that the Host header, with or without a port, fulfils."""
+    """Return the expression for the Host header, with or without a port."""
     return rf"(?i)[^.:]+{re.escape(wildcard.removeprefix('*'))}(:[0-9]+)?"
 
 
@@ -94,7 +94,7 @@ def _ways_to_write(character: str) -> str:
 
 
 def prefix_of(path: PathMatch) -> str:
-    """Return a path prefix without the slashes at its end, which mean nothing; empty for every path."""
+    """Return a path prefix without trailing slashes, which have no meaning; empty for every path."""
     return path.value.rstrip("/")
 
 
@@ -124,7 +124,7 @@ _TYPES: dict[RouteKind, dict[str, int]] = {
     "GRPC": {"Exact": 0, "PathPrefix": 1, "RegularExpression": 2},
 }
 _EVERY_PATH = 3
-#: What the greater value of each part of a rank means.
+#: The meaning of the greater value of each part of a rank.
 _WHY = (
     "the path is less specific",
     "the path is shorter",
@@ -187,7 +187,7 @@ _OPTIONS.log_errors = False
 
 @lru_cache(maxsize=4096)
 def invalid_regex(pattern: str) -> str:
-    """Return what is wrong with a user's pattern; empty when nothing is."""
+    """Return the error in a user's pattern; empty if it is valid."""
     if len(pattern) > _MAX_LENGTH:
         return f"longer than {_MAX_LENGTH} characters"
     classes = len(_CLASS.findall(pattern))
@@ -208,7 +208,7 @@ def invalid_regex(pattern: str) -> str:
 
 
 def invalid_expression(pattern: str) -> str:
-    """Return what is wrong with a pattern that is made here of a user's text; empty when nothing is."""
+    """Return the error in a pattern that is built from a user's text; empty if it is valid."""
     try:
         is_taken = _size(pattern) <= MAX_REGEX_SIZE
     except re2.error:  # even more of it than RE2 itself takes
@@ -217,7 +217,7 @@ def invalid_expression(pattern: str) -> str:
 
 
 def steps_of(pattern: str) -> int:
-    """Return how many instructions RE2 makes of a pattern; 0 when it makes nothing of it, and Envoy refuses it."""
+    """Return the number of RE2 instructions of a pattern; 0 if RE2 cannot compile it, so that Envoy rejects it."""
     try:
         return _size(pattern)
     except re2.error:
@@ -225,7 +225,7 @@ def steps_of(pattern: str) -> int:
 
 
 def matches_whole(pattern: str, text: str) -> bool:
-    """Return whether a pattern that ``invalid_regex`` lets pass matches all of ``text``."""
+    """Return whether a pattern that passes ``invalid_regex`` matches all of ``text``."""
     return _compiled(pattern).fullmatch(_bytes(text)) is not None
 
 

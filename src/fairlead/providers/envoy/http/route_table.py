@@ -661,11 +661,11 @@ class HeldRoutes:
 
     @property
     def awaited(self) -> frozenset[str]:
-        """Return the backends for which a route waits."""
+        """Return the backends that routes wait for."""
         return frozenset(self._awaited) if self._waiting else frozenset()
 
     def update(self, config: L7Config) -> None:
-        """Take over a configuration."""
+        """Apply a new configuration."""
         if config.backends is not self.backends:
             old, new = differing_part(self.backends, config.backends)
             gone = {backend.name for backend in self.backends[old]}

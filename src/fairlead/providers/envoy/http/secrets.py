@@ -18,7 +18,7 @@ from fairlead.model.observed import RefusedPart
 from fairlead.providers.envoy.http.names import backend_authority_name, certificate_name, client_authority_name, normal
 from fairlead.providers.envoy.resources import EncodedResource, ResourceType, Schema, encoded_resource
 
-#: What Envoy takes for the SNI.
+#: The longest server name (SNI) that Envoy accepts.
 _MAX_SERVER_NAME = 255
 _TERMINATES = frozenset({"HTTPS", "TLS"})
 
@@ -113,7 +113,7 @@ class EnvoySecrets:
         return certificate, name
 
     def _invalid_bundle(self, bundle: str) -> str:
-        """Return what is wrong with a bundle, looked at once while it is in use: it may have 256 KiB."""
+        """Return the error in a bundle, cached while it is in use: it may have 256 KiB."""
         current = self._bundles.get(bundle)
         if current is None:
             before = self._bundles_before.get(bundle)
@@ -144,7 +144,7 @@ _CURVES = frozenset({"secp256r1", "secp384r1", "secp521r1"})
 
 
 def invalid_certificate(certificate: Certificate) -> str:
-    """Return what is wrong with a certificate or its key; empty when nothing is. An expired one can be used."""
+    """Return the error in a certificate or its key; empty if both are valid. An expired one can be used."""
     try:
         public = public_key_of(certificate.chain, certificate.key)
     except ValueError as error:
@@ -159,7 +159,7 @@ def invalid_certificate(certificate: Certificate) -> str:
 
 
 def invalid_bundle(bundle: str) -> str:
-    """Return what is wrong with a bundle of authorities; empty when nothing is."""
+    """Return the error in a bundle of authorities; empty if it is valid."""
     try:
         canonical_pem(bundle.encode())
     except ValueError as error:

@@ -41,7 +41,7 @@ _LUA_TYPE = "envoy.extensions.filters.http.lua.v3.Lua"
 _SCRIPT = "session"
 #: Between the script and Envoy's filter; neither clients nor backends see or set it.
 SESSION_HEADER = "x-fairlead-session"
-#: What may be the Path attribute of a cookie as it is.
+#: Paths that can be the Path attribute of a cookie unchanged.
 _COOKIE_PATH = re.compile(r"/[0-9A-Za-z/._~-]*")
 
 

@@ -64,7 +64,7 @@ class KubeObjects(Protocol):
     """The operations of Kubernetes that this fleet needs. Errors are those of ``errors``; all calls may be repeated."""
 
     async def apply(self, manifest: Manifest) -> None:
-        """Keep this object from now on; nothing is written when it is there already."""
+        """Keep this object from now on; an identical existing object is not written."""
         ...
 
     async def certify(self, ref: ManifestRef, *, group: str, labels: Mapping[str, str]) -> None:
@@ -72,7 +72,7 @@ class KubeObjects(Protocol):
         ...
 
     async def delete(self, ref: ManifestRef) -> None:
-        """Delete the object, and keep it no more; with a ConfigMap the Secret of its name goes, too."""
+        """Delete the object and stop keeping it; the Secret with the name of a ConfigMap is deleted with it."""
         ...
 
     async def owned(self) -> Sequence[ManifestRef]:
@@ -114,7 +114,7 @@ class DeploymentFleet:
         return tuple(address for family, address in _WILDCARDS.items() if family in families)
 
     def sees_clients(self, spec: FrontendSpec) -> bool:
-        """Return whether the Service keeps to local proxies: else a client's address does not arrive."""
+        """Return whether the Service uses local proxies only: otherwise a client's address does not arrive."""
         return spec.local_traffic_only
 
     def http3_problem(self, spec: FrontendSpec) -> str:
@@ -130,17 +130,17 @@ class DeploymentFleet:
         return service.problem or next(filter(None, problems), "")
 
     def refuse(self, *, group: str, listeners: int) -> str:
-        """Refuse more listeners than there are proxy ports."""
+        """Reject more listeners than there are proxy ports."""
         first, last = self._settings.proxy_ports
         ports = last - first + 1
         return "" if listeners <= ports else f"the proxies of group {group} have {ports} ports, and all are taken"
 
     def on_change(self, notify: Callable[[LoadBalancerKey], None]) -> None:
-        """Call ``notify`` with load balancers whose Service has got another address."""
+        """Call ``notify`` with load balancers whose Service has a new address."""
         self._notify.append(notify)
 
     def why_not_closed(self, groups: Sequence[str], *, resets: bool) -> str:  # noqa: ARG002 - none of them
-        """Return that only proxies on the machine of the hub can."""
+        """Return that only proxies on the hub's own machine can close connections."""
         return f"{NOT_CLOSED}: the proxies run in pods; nodes as proxy machines close them"
 
     def pids(self, groups: Sequence[str]) -> list[int]:  # noqa: ARG002 - none of them
@@ -193,7 +193,7 @@ class DeploymentFleet:
             del self._specs[key]
 
     async def sweep(self) -> None:
-        """Delete our objects whose load balancer or group is gone: deleted while no hub was running."""
+        """Delete our objects whose load balancer or group was deleted while no hub was running."""
         orphans = await self._kube.owned()
         wanted = self._wanted()
         for ref in [ref for ref in orphans if ref not in wanted]:
@@ -207,7 +207,7 @@ class DeploymentFleet:
         self._notify.clear()
 
     async def stop(self) -> None:
-        """Delete everything of ours."""
+        """Delete all of our objects."""
         for key in list(self._specs):
             await self.delete(key)
 

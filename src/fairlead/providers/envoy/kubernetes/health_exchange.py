@@ -104,7 +104,7 @@ class ReportedProxy:
 def cluster_report(
     targets: frozenset[TargetKey], unhealthy: Collection[TargetKey], waiting: Collection[TargetKey]
 ) -> ClusterReport:
-    """Return what is reported of one cluster."""
+    """Return the report on one cluster."""
     return ClusterReport(digest_of(targets), _listed(unhealthy, targets), _listed(waiting, targets))
 
 
@@ -118,7 +118,7 @@ def encode_report(report: GroupReport) -> str:
 
 
 def decode_report(text: str) -> GroupReport | None:
-    """Return the report that ``text`` is, None when a hub of another version has written something else."""
+    """Return the report in ``text``; None if a hub of another version wrote another format."""
     try:
         return decode(text, GroupReport)
     except msgspec.DecodeError:
@@ -186,11 +186,11 @@ class HealthExchange:
             group.create_task(self._write_changes())
 
     def of(self, group: str, nodes: Collection[str]) -> list[ReportedProxy | None]:
-        """Return what each of ``nodes`` sees, None for a node without a report."""
+        """Return the report of each of ``nodes``; None for a node without one."""
         return self._received.of(group, nodes)
 
     async def drop(self, replica: str) -> None:
-        """Delete the reports of a replica that is gone.
+        """Delete the reports of a replica that no longer exists.
 
         Raises:
             FairleadError: the API server does not answer, or refuses.
@@ -265,7 +265,7 @@ class ReceivedReports:
         self._reporters: dict[tuple[str, str], str] = {}
 
     def of(self, group: str, nodes: Collection[str]) -> list[ReportedProxy | None]:
-        """Return what each of ``nodes`` sees, None for a node without a report."""
+        """Return the report of each of ``nodes``; None for a node without one."""
         reported = self._proxies.get(group, {})
         return [reported.get(node) for node in sorted(nodes)]
 
@@ -294,5 +294,5 @@ class ReceivedReports:
         return _NONE if report is None or report.replica == self._replica else report
 
 
-#: What a report counts as that is not there, our own, or of another version.
+#: The default for a report that is missing, our own, or of another version.
 _NONE = GroupReport("", "")

@@ -137,7 +137,7 @@ class DeploymentSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_s: int = 15
 
     def namespace_of(self, group: str) -> str:
-        """Return where the objects of a group are."""
+        """Return the namespace of a group's objects."""
         return self.namespace or (self.clusters_namespace if group.startswith(_OF_CLUSTERS) else group)
 
 
@@ -269,7 +269,7 @@ def _container(settings: DeploymentSettings) -> Manifest:
             "periodSeconds": 2,
             "failureThreshold": 2,
         },
-        # Traffic is led away before the process ends.
+        # Traffic is moved to other pods before the process ends.
         "lifecycle": {"preStop": {"sleep": {"seconds": settings.drain_s}}},
         "resources": {
             "requests": {"cpu": settings.cpu_request, "memory": settings.memory_request},

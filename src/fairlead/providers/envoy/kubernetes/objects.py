@@ -88,7 +88,7 @@ class ClusterObjects:
     # --- what the fleet asks for ------------------------------------------------------------------------------
 
     async def apply(self, manifest: Manifest) -> None:
-        """Keep this object from now on; it is written soon, if we lead and it is not so already."""
+        """Keep this object from now on; it is written soon if this replica leads and the object differs."""
         ref = ref_of(manifest)
         self._wanted[ref] = manifest
         self._unwanted.discard(ref)
@@ -143,29 +143,29 @@ class ClusterObjects:
     # --- life -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep the caches and write what is wanted, until cancelled."""
+        """Keep the caches and write the wanted objects until cancelled."""
         async with asyncio.TaskGroup() as group:
             for cache in self.caches.values():
                 group.create_task(cache.run())
             group.create_task(run_workers(self._queue, self._reconcile, workers=4, name="proxy-object"))
 
     async def wait_synced(self) -> None:
-        """Return once it is known what there is: before that every object would seem to be missing."""
+        """Return once the caches are filled: before that, every object would seem to be missing."""
         for cache in self.caches.values():
             await cache.wait_synced()
 
     def reconcile_all(self) -> None:
-        """Check everything that is wanted, and what is still to be deleted: we lead now."""
+        """Check all wanted objects and pending deletions, because this replica leads now."""
         for ref in (*self._wanted, *self._unwanted):
             self._queue.add(ref)
 
     @property
     def busy(self) -> bool:
-        """Return whether something is to be written, or is being written."""
+        """Return whether an object is being written or is waiting to be written."""
         return bool(len(self._queue) or self._queue.processing)
 
     def problems(self) -> list[str]:
-        """Return why the view of the objects is incomplete, one sentence each; none when it is whole."""
+        """Return why the view of the objects is incomplete, one sentence each; none if it is complete."""
         return [f"{resource.plural}: {cache.problem}" for resource, cache in self.caches.items() if cache.problem]
 
     # --- one object -------------------------------------------------------------------------------------------

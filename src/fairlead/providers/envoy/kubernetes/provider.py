@@ -124,7 +124,7 @@ class DeploymentProvider(EnvoyProvider):
             self._sweep_due.set()
 
     async def start(self) -> None:
-        """Get certificates, listen for proxies, and learn what is in the cluster."""
+        """Get certificates, listen for proxies, and read the objects in the cluster."""
         await self.shared.start()
         await super().start()
         parts = {
@@ -136,7 +136,7 @@ class DeploymentProvider(EnvoyProvider):
             "sweeps": self._sweeps,
             "out-of-touch": self._out_of_touch.run,
         }
-        # Each by itself: what fails is started again, and the others continue.
+        # Independent tasks: a failed one is restarted, and the others continue.
         self._tasks = [keep_running(f"deployment-fleet-{name}", run) for name, run in parts.items()]
         await self.objects.wait_synced()
 
@@ -175,7 +175,7 @@ class DeploymentProvider(EnvoyProvider):
         )
 
     def _elsewhere(self, group: str) -> dict[str, bool]:
-        """Return the proxies that are connected to other replicas, and whether each has what it should."""
+        """Return the proxies that are connected to other replicas, and whether each is in sync."""
         return self.peers.of(group, here={session.node_id for session in self.server.sessions})
 
     def _seen_elsewhere(self, group: str) -> list[See]:
@@ -241,7 +241,7 @@ class OutOfTouch:
                 await self._clock.sleep(1.0)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         due_s, pause_s = 0.0, SILENT_S
         while True:
             await self._clock.sleep(_LOOK_S)
@@ -308,7 +308,7 @@ class Peers:
 
 
 _ANSWER_S = 3.0
-#: So many are asked at the same time.
+#: The number of concurrent requests.
 _AT_ONCE = 16
 _UNKNOWN = "does not say where its statistics are: it was started by an older version"
 
@@ -390,7 +390,7 @@ class ProxyTraffic:
             return 0, str(error)
 
     def _tls(self) -> ssl.SSLContext:
-        """Return the hub's credentials; new ones once its certificate is renewed."""
+        """Return the hub's credentials, reloaded after its certificate is renewed."""
         files = (self._files.certificate, self._files.key, self._files.client_ca)
         content = tuple(file.read_bytes() for file in files)
         if self._context is None or self._context[0] != content:
