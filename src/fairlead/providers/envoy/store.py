@@ -284,6 +284,10 @@ class Subscriber(Protocol):
         """Compare these names with what the proxy has; ``alone``: send each in a response of its own."""
         ...
 
+    def refuses(self, kind: ResourceType, name: str, version: str) -> bool:
+        """Return whether the proxy has refused this version, and no new attempt is under way."""
+        ...
+
 
 class ResourceChange(msgspec.Struct, frozen=True, gc=False):
     """A resource to put, or to remove (None)."""
@@ -400,7 +404,8 @@ class NodeGroup:
         if wanted is None or wanted.version != version:
             return
         self._good[kind][name] = wanted
-        self._refused[kind].pop(name, None)
+        if name in self._refused[kind] and not any(proxy.refuses(kind, name, version) for proxy in self.subscribers):
+            del self._refused[kind][name]
 
     def refuse(self, kind: ResourceType, name: str, version: str, message: str, *, now: float) -> None:
         """Put a version into quarantine; the next attempt comes later each time."""

@@ -17,7 +17,7 @@ RESPONSE = "envoy.service.discovery.v3.DeltaDiscoveryResponse"
 
 
 class FakeEnvoy:
-    """Takes responses one by one; refuses every response with a resource whose content starts with ``bad``."""
+    """Takes responses one by one; refuses every response with a resource whose content starts with ``self.refused``."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class FakeEnvoy:
         #: Clusters whose endpoints have come since they were changed last.
         self.warm: set[str] = set()
         self.strict = strict
+        self.refused = b"bad"
         self.received = 0
         self.changes_received = 0
         self.wakes = 0
@@ -96,7 +97,7 @@ class FakeEnvoy:
         assert len(resources) == len(message.resources)
         assert not set(resources) & set(message.removed_resources)
         error = next(
-            (f"{name}: no good" for name, (_, content) in resources.items() if content.startswith(b"bad")), None
+            (f"{name}: no good" for name, (_, content) in resources.items() if content.startswith(self.refused)), None
         )
         subscriptions = [] if error else self._apply(kind, resources, list(message.removed_resources))
         self.outbox.append(DeltaRequest(type_url=kind.value, nonce=message.nonce, error=error))

@@ -215,6 +215,39 @@ def test_last_good_version_is_known_after_a_restart_too(group: NodeGroup) -> Non
     assert contents(envoy, LISTENER) == {"a": b"1"}, "refused, with no good one known here: the proxy keeps its own"
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_version_that_one_proxy_accepts_and_another_refuses_settles(group: NodeGroup, first: int) -> None:
+    group.apply(load_balancer("a"))
+    envoys = [FakeEnvoy(group), FakeEnvoy(group)]
+    for envoy in envoys:
+        envoy.settle()
+    envoys[1].refused = b"2"
+    group.apply([put(LISTENER, "a", b"2")])
+    for attempt in range(3):
+        rounds, active = 0, True
+        while active:
+            rounds += 1
+            assert rounds < 20, "the proxies wake each other"
+            active = False
+            for envoy in (envoys[first], envoys[1 - first]):
+                envoy.pump()
+                heard, said = envoy.hear(), envoy.say()
+                active = active or heard or said or envoy._woken
+        assert group.refusal(LISTENER, "a") == "a: no good", attempt
+        assert envoys[1].session.refused_now == 1
+        assert contents(envoys[1], LISTENER) == {"a": b"1"}
+        for envoy in envoys:
+            envoy.now += 60
+    envoys[1].refused = b"bad"
+    for _ in range(20):
+        for envoy in envoys:
+            envoy.pump()
+            envoy.hear()
+            envoy.say()
+    assert [contents(envoy, LISTENER) for envoy in envoys] == [{"a": b"2"}] * 2
+    assert not group.refusal(LISTENER, "a")
+
+
 def test_refused_version_is_tried_again_later(group: NodeGroup) -> None:
     group.apply(load_balancer("a", listener=b"bad"))
     envoy = FakeEnvoy(group)

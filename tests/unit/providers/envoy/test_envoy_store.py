@@ -25,6 +25,10 @@ class Marks:
     def __init__(self) -> None:
         self.marked: list[tuple[ResourceType, list[str], bool]] = []
 
+    def refuses(self, kind: ResourceType, name: str, version: str) -> bool:
+        del kind, name, version
+        return False
+
     def mark(self, kind: ResourceType, names: Iterable[str], *, alone: bool = False) -> None:
         self.marked.append((kind, list(names), alone))
 
