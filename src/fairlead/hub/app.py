@@ -25,7 +25,7 @@ from fairlead.api.intent import IntentObject
 from fairlead.api.kinds import all_crds
 from fairlead.api.kubernetes import LEASES, NAMESPACES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES, LoadBalancerClass
-from fairlead.api.names import DEFAULT_CLASS, FINALIZER_CLEANUP, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE, hub_lease
+from fairlead.api.names import DEFAULT_CLASS, HUB_LEASE, MANAGER_HUB, SYSTEM_NAMESPACE, hub_lease
 from fairlead.api.tenant import Tenant
 from fairlead.errors import AlreadyExists, BadConfiguration, FairleadError, NotFound, Retry, first_of
 from fairlead.hub.certificates.control import CertificateControl
@@ -445,7 +445,7 @@ class Hub:
 
         def changed(old: IntentObject | None, new: IntentObject | None) -> None:
             if old is None and new is not None and self.inventory.region and objects.serves(new):
-                if FINALIZER_CLEANUP in (new.metadata.finalizers or ()):
+                if new.status.recorded_providers:
                     self._regions_changed.set()
                 return
             if old is None or new is None or objects.region(old) == objects.region(new):

@@ -7,7 +7,8 @@ import pytest
 from fairlead.api.backendgroup import BACKEND_RECORDS
 from fairlead.api.kubernetes import LEASES
 from fairlead.api.loadbalancerclass import LOAD_BALANCER_CLASSES
-from fairlead.api.names import SYSTEM_NAMESPACE
+from fairlead.api.names import FINALIZER_CLEANUP, SYSTEM_NAMESPACE
+from fairlead.api.tcploadbalancer import TCP_LOAD_BALANCERS
 from fairlead.testing.builders import lb_key
 from fairlead.translate.addresses import AddressRanges
 from tests.scenario.hub.hub_world import POOL, RunningHub, store
@@ -83,6 +84,19 @@ async def test_two_hubs_write_nothing_over_each_other(both):
     assert is_of(POOL_EU, await both.programmed("there"))
     assert lb_key("there") in both.regional_clouds["eu"].load_balancers
     assert lb_key("here") not in both.regional_clouds["eu"].load_balancers
+
+
+async def test_new_load_balancers_of_a_region_do_not_restart_its_hub(both, monkeypatch):
+    eu = await start_eu(both)
+    loads, load = [], eu.hub.providers.load
+    monkeypatch.setattr(eu.hub.providers, "load", lambda: loads.append(1) or load())
+    for name in ("first", "second"):
+        meta = {"name": name, "namespace": "tenant-east", "finalizers": [FINALIZER_CLEANUP]}
+        spec = {"className": "envoy", "targets": "Pod", "region": "eu", "ports": [{"port": 80}]}
+        await both.user.create(TCP_LOAD_BALANCERS, {"metadata": meta, "spec": spec})
+        await both.slice(name, "10.1.0.1")
+        await both.programmed(name)
+    assert not loads
 
 
 async def test_a_region_that_gets_a_hub_is_handed_over_without_a_gap(both):

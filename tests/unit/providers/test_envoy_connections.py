@@ -119,6 +119,7 @@ class Proxies:
         self.closed: list[ConnectionsTo] = []
         self.reset: list[ConnectionsTo] = []
         self.failing = ""
+        self.error = errno.ENOBUFS
         self.places: dict[Place, bool] = {}
         clock = SimpleNamespace(monotonic=lambda: self.now_s, time=lambda: self.now_s)
         monkeypatch.setattr(connections, "time", clock)
@@ -140,7 +141,7 @@ class Proxies:
 
     def _answer(self, what: str, groups: Collection[ConnectionsTo]) -> Counter[ConnectionsTo]:
         if what == self.failing:
-            raise PermissionError(1, "not permitted")
+            raise OSError(self.error, "no")
         if what == "close":
             self.closed += groups
         return Counter({group: self.open[group] for group in groups})
@@ -232,6 +233,18 @@ async def test_a_kernel_that_does_not_answer_leaves_the_last_count(proxies: Prox
     assert {key: shown.connections for key, shown in proxies.drains.figures().items()} == (
         {OTHER: 2} if failing == "count" else {HTTP: 3, OTHER: 1}
     )
+
+
+@pytest.mark.req("F-4")
+async def test_a_process_that_may_not_close_connections_gives_up(proxies: Proxies) -> None:
+    proxies.failing, proxies.error = "close", errno.EPERM
+    for error in (errno.EPERM, errno.ENOBUFS):
+        proxies.error = error
+        proxies.drain(place(HTTP, "a"), 10.0)
+        for _ in range(30 if error == errno.ENOBUFS else 1):
+            await proxies.look(proxies.now_s + 60.0)
+        assert not proxies.drains._drains
+        proxies.drains._ended.clear()
 
 
 @pytest.mark.req("F-4")

@@ -74,6 +74,7 @@ _COUNT_S = 1.0
 _ANSWER_S = 5.0
 #: The longest time between two attempts to close connections that could not be closed.
 _AGAIN_S = 60.0
+_MOST_ATTEMPTS = 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PIDFD_GETFD = 438
 #: AF_UNSPEC, as a sockaddr.
@@ -396,6 +397,7 @@ class Drains(Collector):
         closing = {place[1] for place, closes in over.items() if closes}
         resetting = {place[1] for place in over if drains[place].reset or drains[place].closed_once} & closing
         pids, counts, problems = self._pids(groups), dict[ConnectionsTo, int](), dict[ConnectionsTo, str]()
+        again = set[ConnectionsTo]()
         for call, asked in (
             (partial(close_connections, reset=True), resetting),
             (close_connections, closing - resetting),
@@ -403,8 +405,12 @@ class Drains(Collector):
         ):
             try:
                 counts |= dict.fromkeys(asked, 0) | (await asyncio.to_thread(call, pids, asked) if asked else {})
+            except PermissionError as error:
+                # Another attempt would fail, too; the message of Programmed says that connections are kept.
+                problems |= dict.fromkeys(asked, str(error))
             except OSError as error:
                 problems |= dict.fromkeys(asked, str(error))
+                again |= asked
         changed = set[LoadBalancerKey]()
         for place, drain in drains.items():
             # What is not known now is as it was counted last.
@@ -417,7 +423,7 @@ class Drains(Collector):
             drain.problem = problem
             if place[1] in closing and number and not problem:
                 log.info("closed connections after the drain time", target=target, connections=number)
-            failed = bool(problem) and place in over
+            failed = place in over and place[1] in again and drain.failures < _MOST_ATTEMPTS
             ended = place in over and not failed and (drain.reset or drain.closed_once or not over[place])
             ended = ended or (not problem and not number and (place in over or drain.closed_once))
             if failed:
