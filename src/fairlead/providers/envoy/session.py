@@ -107,10 +107,9 @@ class Session:
         self._subscriptions[kind].mark(names, alone=alone)
         self._wake()
 
-    def refuses(self, kind: ResourceType, name: str, version: str) -> bool:
-        """Return whether the proxy has refused this version, and no new attempt is under way."""
-        refused = self._subscriptions[kind].refused.get(name)
-        return refused is not None and refused[0] == version
+    def lacks(self, kind: ResourceType, name: str, version: str) -> bool:
+        """Return whether the proxy wants this resource, and has not acknowledged this version of it."""
+        return self._subscriptions[kind].wants(name) and not self.holds(kind, name, version)
 
     def on_request(self, request: DeltaRequest, *, now: float) -> None:
         """Process a subscription, an acknowledgement or a rejection."""
@@ -323,11 +322,11 @@ class Session:
         elif sent == resource.version and not forced:
             if subscription.acked.get(name) == resource.version:
                 self.group.accept(kind, name, resource.version)
-        elif self.refuses(kind, name, resource.version):
+        elif (refused := subscription.refused.get(name)) is not None and refused[0] == resource.version:
             # Removed and wanted again: the group has forgotten, this proxy has not changed its mind. Where another
             # proxy has accepted that version, the group knows.
             if not self.group.refusal(kind, name):
-                self.group.refuse(kind, name, *subscription.refused[name], now=now)
+                self.group.refuse(kind, name, *refused, now=now)
                 self._refused_again.append(name)
         else:
             frame.resources.append(resource)

@@ -284,8 +284,8 @@ class Subscriber(Protocol):
         """Compare these names with what the proxy has; ``alone``: send each in a response of its own."""
         ...
 
-    def refuses(self, kind: ResourceType, name: str, version: str) -> bool:
-        """Return whether the proxy has refused this version, and no new attempt is under way."""
+    def lacks(self, kind: ResourceType, name: str, version: str) -> bool:
+        """Return whether the proxy wants this resource, and has not acknowledged this version of it."""
         ...
 
 
@@ -404,7 +404,7 @@ class NodeGroup:
         if wanted is None or wanted.version != version:
             return
         self._good[kind][name] = wanted
-        if name in self._refused[kind] and not any(proxy.refuses(kind, name, version) for proxy in self.subscribers):
+        if name in self._refused[kind] and not any(proxy.lacks(kind, name, version) for proxy in self.subscribers):
             del self._refused[kind][name]
 
     def refuse(self, kind: ResourceType, name: str, version: str, message: str, *, now: float) -> None:

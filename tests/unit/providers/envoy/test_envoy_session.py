@@ -233,7 +233,8 @@ def test_a_version_that_one_proxy_accepts_and_another_refuses_settles(group: Nod
                 envoy.pump()
                 heard, said = envoy.hear(), envoy.say()
                 active = active or heard or said or envoy._woken
-        assert group.refusal(LISTENER, "a") == "a: no good", attempt
+        assert group.refusal(LISTENER, "a") == "a: no good"
+        assert group._refused[LISTENER]["a"].attempts == attempt + 1, "each attempt comes later"
         assert envoys[1].session.refused_now == 1
         assert contents(envoys[1], LISTENER) == {"a": b"1"}
         for envoy in envoys:

@@ -25,7 +25,7 @@ class Marks:
     def __init__(self) -> None:
         self.marked: list[tuple[ResourceType, list[str], bool]] = []
 
-    def refuses(self, kind: ResourceType, name: str, version: str) -> bool:
+    def lacks(self, kind: ResourceType, name: str, version: str) -> bool:
         del kind, name, version
         return False
 
