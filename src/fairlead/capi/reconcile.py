@@ -630,10 +630,23 @@ async def release_hooks(cluster: ApiCluster, hub: ApiCluster | None = None) -> l
         freed += [f"{kind.kind} {obj.key}" for obj in marked]
     for obj in load_balancers:
         if obj.held_by(FINALIZER_MEMBERS):
-            fresh = await hub.get(LOAD_BALANCERS, *obj.key)
-            await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+            await _release_load_balancer(hub, obj)
             freed.append(f"LoadBalancer {obj.key}")
     return freed
+
+
+async def _release_load_balancer(hub: ApiCluster, obj: LoadBalancer) -> None:
+    for number in range(_TRIES):
+        try:
+            fresh = await hub.get(LOAD_BALANCERS, *obj.key)
+            await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
+        except NotFound:
+            return
+        except Conflict:  # the hub writes the status all the time
+            if number == _TRIES - 1:
+                raise
+        else:
+            return
 
 
 async def _free(cluster: ApiCluster, resource: Resource[TargetObject], obj: TargetObject) -> bool:
