@@ -25,7 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fairlead.agent.events import SILENT_HUB, Feedback, ServingEvents
 from fairlead.agent.identity import Key
 from fairlead.api.meta import JSONObject, KubeObject, Wire
-from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, GATEWAY_CONTROLLER, MANAGER_AGENT
+from fairlead.api.names import ANNOTATION_ADDRESS, ANNOTATION_GENERATED_HOSTNAME, MANAGER_AGENT
 from fairlead.api.times import wire_time
 from fairlead.errors import Conflict, FairleadError, Forbidden, Invalid, NotFound, NotRead, NotServed, Wait
 from fairlead.kube.cache import WatchCache
@@ -388,33 +388,28 @@ class MemberStatusWriter(Generic[T]):
             Wait: another agent leads.
         """
         check_may_write(self._may_write)
-        async with self._refusals(obj):
+        async with self._reporting_refusals(obj):
             written = await write_status(
                 self._member, self.cache.resource, obj, old, new, manager=MANAGER_AGENT, force=force
             )
         if written is not None:
             self._wrote("status", written, before=obj)
 
-    async def replace(self, obj: T, old: Wire, new: Wire) -> None:
+    async def replace(self, obj: T, old: Wire, new: Wire, *, foreign: Callable[[JSONObject], bool]) -> None:
         """Write the lists of a status as a whole, only onto the version of the object that they were made from.
 
-        The entries of other controllers are kept.
+        Entries of other controllers, for which ``foreign`` returns True, are kept.
 
         Raises:
             NotFound, Conflict: the object is gone, or has changed.
             Wait: another agent leads.
         """
-        async with self._refusals(obj):
+        async with self._reporting_refusals(obj):
             if msgspec.to_builtins(new) == msgspec.to_builtins(old):
                 return
             check_may_write(self._may_write)
             written = await replace_status(
-                self._member,
-                self.cache.resource,
-                obj,
-                new,
-                manager=MANAGER_AGENT,
-                foreign=lambda entry: entry.get("controllerName") != GATEWAY_CONTROLLER,
+                self._member, self.cache.resource, obj, new, manager=MANAGER_AGENT, foreign=foreign
             )
         self._wrote("status", written, before=obj)
 
@@ -450,21 +445,25 @@ class MemberStatusWriter(Generic[T]):
         return written
 
     @asynccontextmanager
-    async def _refusals(self, obj: T) -> AsyncGenerator[None]:
-        """Do the same where only another version, or another object of that name, explains a 404 or a conflict."""
+    async def _reporting_refusals(self, obj: T) -> AsyncGenerator[None]:
+        """Keep an Event on ``obj`` while its status is rejected.
+
+        A 404 or 409 counts as a rejection if the object was not deleted, recreated or changed.
+        """
         with self._warn_on_refusal(obj):
             try:
                 yield
-            except (NotFound, Conflict) as error:
+            except NotFound as error:
                 await self._check_refusal(obj, error)
                 raise
+            except Conflict as error:
+                await self._check_refusal(obj, error, version=obj.metadata.resource_version)
+                raise
 
-    async def _check_refusal(self, obj: T, error: FairleadError) -> None:
-        """Raise ``Invalid`` if the member still has ``obj`` as the write had it, so that nothing explains ``error``."""
-        current = await self._member.get(self.cache.resource, *obj.key)
-        if current.metadata.uid == obj.metadata.uid and (
-            isinstance(error, NotFound) or current.metadata.resource_version == obj.metadata.resource_version
-        ):
+    async def _check_refusal(self, obj: T, error: FairleadError, *, version: str = "") -> None:
+        """Raise ``Invalid`` if the member still has ``obj``, in this ``version`` unless that is empty."""
+        current = (await self._member.get(self.cache.resource, *obj.key)).metadata
+        if current.uid == obj.metadata.uid and current.resource_version == (version or current.resource_version):
             raise Invalid(error.detail or error.sentence, detail=error.detail) from error
 
     def _warn_on_refusal(self, obj: T) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import cast
 
@@ -77,7 +78,7 @@ from fairlead.kube.cluster import Cluster as ApiCluster
 from fairlead.kube.discovery import find_kind
 from fairlead.kube.events import EventRecorder, EventWriter
 from fairlead.kube.lease import check_may_write
-from fairlead.kube.writes import emit_transitions, release, write_status
+from fairlead.kube.writes import emit_transitions, on_newest, release, write_status
 from fairlead.model.condition import (
     CAPI_CONDITIONS,
     Condition,
@@ -607,9 +608,6 @@ class ExternallyManaged:
             log.info("infrastructure provisioned", cluster=str(cluster.key), endpoint=str(endpoint))
 
 
-_TRIES = 5
-
-
 async def release_hooks(cluster: ApiCluster, hub: ApiCluster | None = None) -> list[str]:
     """Release every object; return those that were changed, as "kind namespace/name", sorted.
 
@@ -626,44 +624,30 @@ async def release_hooks(cluster: ApiCluster, hub: ApiCluster | None = None) -> l
         resource = await find_kind(cluster, kind.api_group, kind.kind, TargetObject)
         if resource is None:
             continue
-        marked = [obj for obj in await cluster.list(resource) if await _free(cluster, resource, obj)]
-        freed += [f"{kind.kind} {obj.key}" for obj in marked]
+        for obj in filter(_release_patch, await cluster.list(resource)):
+            await on_newest(partial(_free, cluster, resource, obj))
+            freed.append(f"{kind.kind} {obj.key}")
     for obj in load_balancers:
         if obj.held_by(FINALIZER_MEMBERS):
-            await _release_load_balancer(hub, obj)
+            await on_newest(partial(_release_load_balancer, hub, obj))
             freed.append(f"LoadBalancer {obj.key}")
     return freed
 
 
 async def _release_load_balancer(hub: ApiCluster, obj: LoadBalancer) -> None:
-    for number in range(_TRIES):
-        try:
-            fresh = await hub.get(LOAD_BALANCERS, *obj.key)
-            await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
-        except NotFound:
-            return
-        except Conflict:  # the hub writes the status all the time
-            if number == _TRIES - 1:
-                raise
-        else:
-            return
+    with suppress(NotFound):
+        fresh = await hub.get(LOAD_BALANCERS, *obj.key)
+        await release(hub, LOAD_BALANCERS, fresh, FINALIZER_MEMBERS, manager=MANAGER_CAPI)
 
 
-async def _free(cluster: ApiCluster, resource: Resource[TargetObject], obj: TargetObject) -> bool:
-    for number in range(_TRIES):
-        before = Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
-        patch = patch_of(before, released_of_all(before))
-        if not patch:
-            return False
-        body: JSONObject = {"metadata": {**patch, "resourceVersion": obj.metadata.resource_version}}
-        try:
+def _release_patch(obj: TargetObject) -> JSONObject:
+    before = Marks.of(obj.metadata.annotations, obj.metadata.finalizers)
+    return patch_of(before, released_of_all(before))
+
+
+async def _free(cluster: ApiCluster, resource: Resource[TargetObject], obj: TargetObject) -> None:
+    with suppress(NotFound):
+        fresh = await cluster.get(resource, *obj.key)
+        if patch := _release_patch(fresh):
+            body: JSONObject = {"metadata": {**patch, "resourceVersion": fresh.metadata.resource_version}}
             await cluster.merge_patch(resource, *obj.key, body, manager=MANAGER_CAPI)
-        except NotFound:
-            return True
-        except Conflict:
-            if number == _TRIES - 1:
-                raise
-            obj = await cluster.get(resource, *obj.key)
-        else:
-            return True
-    return False

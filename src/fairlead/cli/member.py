@@ -7,8 +7,7 @@ member may be drained, or none is.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -21,14 +20,14 @@ from fairlead.api.times import wire_time
 from fairlead.cli.hub_reader import connect_hub
 from fairlead.cli.options import HubApi, Output
 from fairlead.cli.output import emit
-from fairlead.errors import BadConfiguration, Conflict, Forbidden, NotFound, Terminal
+from fairlead.errors import BadConfiguration, Forbidden, NotFound, Terminal
 from fairlead.kube.cluster import Cluster
+from fairlead.kube.writes import on_newest
 from fairlead.model.in_words import counted
 
 #: A member may get so many times the highest rate that a drill has measured of it.
 _ABOVE_PEAK = 1.2
 #: How often objects are read again that others have changed meanwhile.
-_ATTEMPTS = 5
 
 T = TypeVar("T")
 
@@ -36,21 +35,13 @@ T = TypeVar("T")
 async def change_drain(name: str, api: HubApi, output: Output, *, drained: bool, force: bool) -> None:
     """Drain a member of all GlobalServices that list it, or use it again."""
     async with connect_hub(api) as cluster:
-        rows = await _on_newest(lambda: _drain(cluster, name, drained=drained, force=force))
+        rows = await on_newest(lambda: _drain(cluster, name, drained=drained, force=force))
     done = "is drained" if drained else "is in use again"
     last = f"Member {name} {done} in {counted(len(rows), 'GlobalService')}: {', '.join(rows)}."
     if drained:
         last += f" To use it again: fairlead member undrain {name}"
     value = {"member": name, "drained": drained, "globalServices": rows}
     emit(output, value, lines=lambda: [last], names=lambda: [f"globalservice/{row}" for row in rows])
-
-
-async def _on_newest(write: Callable[[], Awaitable[T]]) -> T:
-    """Return what ``write`` returns, on the objects as they are now: the hub writes their statuses all the time."""
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(Conflict):
-            return await write()
-    return await write()
 
 
 async def _drain(cluster: Cluster, name: str, *, drained: bool, force: bool) -> list[str]:
@@ -146,7 +137,7 @@ def parsed_weights(texts: Iterable[str]) -> dict[str, int]:
 async def move_weights(service: str, weights: Mapping[str, int], how: GlobalShift, api: HubApi, output: Output) -> None:
     """Begin a shift to ``weights``; without weights, end the present shift where it is."""
     async with connect_hub(api) as cluster:
-        obj, weights = await _on_newest(lambda: _shift(cluster, service, weights, how))
+        obj, weights = await on_newest(lambda: _shift(cluster, service, weights, how))
     name = f"{obj.metadata.namespace}/{obj.metadata.name}"
     to = ", ".join(f"{member.tenant} {member.weight}" for member in obj.spec.members)
     line = f"GlobalService {name} moves to {to}, {how.step} % every {how.every}. Its progress: fairlead status"

@@ -220,6 +220,9 @@ class WatchCache(Generic[T]):
     ``transform`` makes objects smaller before they are stored; it must keep name, namespace and resourceVersion.
     """
 
+    #: Whether the API serves the kind, as far as it is known.
+    served = True
+
     def __init__(
         self,
         cluster: Cluster,

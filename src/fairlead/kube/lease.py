@@ -288,8 +288,9 @@ class LeaderElector:
         """Return whether a leader may not have noticed yet that the lease was deleted.
 
         Only an observed absence proves that none leads: the leader's last renewal was before the deletion, and it
-        leads on for ``renew_s`` when it cannot reach the API. Our own former lease, and a namespace that is too young
-        for anyone to have deleted a lease in it, need no proof.
+        leads on for ``renew_s`` when it cannot reach the API. A lease that is created and deleted between two looks is
+        not observed. Our own former lease needs no proof, and neither does a namespace that is too young for anyone to
+        have deleted a lease in it.
         """
         if self._highest and self.holder == self._identity and self._highest == self.epoch:
             return False

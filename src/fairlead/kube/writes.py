@@ -38,7 +38,8 @@ import binascii
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -115,6 +116,25 @@ async def patch_version(
     return await cluster.merge_patch(
         resource, meta.namespace, meta.name, body, subresource=subresource, manager=manager
     )
+
+
+R = TypeVar("R")
+#: How often a command writes objects that other clients write, too.
+_ATTEMPTS = 5
+
+
+async def on_newest(write: Callable[[], Awaitable[R]]) -> R:
+    """Return the result of ``write``, which reads the objects and writes them; it is repeated after a conflict.
+
+    The hub writes statuses all the time, so a command that reads and then writes an object meets conflicts.
+
+    Raises:
+        Conflict: other clients write faster than the objects can be read.
+    """
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(Conflict):
+            return await write()
+    return await write()
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")

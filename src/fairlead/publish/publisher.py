@@ -246,6 +246,7 @@ class Published(Generic[T]):
 # --- watch caches -----------------------------------------------------------------------------------------------------
 
 BY_LOAD_BALANCER = "load balancer"
+BY_CERTIFICATE = "certificate"
 _NODES = "\nnodes"  # no label value holds a line break
 _BACKEND, _EXPORT, _IMPORT = "\nbackend ", "\nexport ", "\nimport "
 
@@ -256,9 +257,14 @@ SliceGroup = tuple[str, str]
 def published_load_balancers(
     hub: Cluster, *, namespace: str = "", label_selector: str = ""
 ) -> WatchCache[TCPLoadBalancer]:
-    """Make a cache of TCPLoadBalancers."""
+    """Make a cache of TCPLoadBalancers with the index ``BY_CERTIFICATE``."""
     return WatchCache(
-        hub, TCP_LOAD_BALANCERS, namespace=namespace, label_selector=label_selector, transform=canonical_load_balancer
+        hub,
+        TCP_LOAD_BALANCERS,
+        namespace=namespace,
+        label_selector=label_selector,
+        transform=canonical_load_balancer,
+        indexes={BY_CERTIFICATE: lambda obj: [reference.name for reference in obj.spec.certificates]},
     )
 
 

@@ -74,7 +74,8 @@ def translate(pool_service: PoolService, backends: Backends, *, region: str) -> 
     if refused is not None:
         return refused
     if service.annotation(ANNOTATION_BACKEND_TLS):
-        return Refused(ConditionReason.INVALID, f"annotation {ANNOTATION_BACKEND_TLS}: only agents serve it")
+        problem = f"annotation {ANNOTATION_BACKEND_TLS}: Services with node pools cannot have it; remove it"
+        return Refused(ConditionReason.INVALID, problem)
     options = read_options(_of_pool(service, pool_service.spec.nodepool_name))
     if isinstance(options, Refused):
         return options

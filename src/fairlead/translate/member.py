@@ -515,7 +515,7 @@ def serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec, frontend: FrontendSpec |
     by_nodes, owner = spec.targets == "Node", _owner(view)
     return serve_frontend(
         view,
-        frontend or connection_frontend(view, spec, view.load_balancer.spec.origin),
+        frontend or _tcp_frontend(view, spec),
         targets,
         {} if by_nodes or not owner else dict.fromkeys(targets, frozenset({owner})),
         leads_to_load_balancers(view, loop_targets) or _tcp_resolved(view, spec, targets, families, admission),
@@ -526,6 +526,17 @@ def serve_tcp(view: TCPView, spec: TCPLoadBalancerSpec, frontend: FrontendSpec |
     )
 
 
+def _tcp_frontend(view: TCPView, spec: TCPLoadBalancerSpec) -> FrontendSpec:
+    tls = spec.backend_tls
+    return replace(
+        connection_frontend(view, spec, view.load_balancer.spec.origin),
+        health_check=check_with(view.behaviour.health_check, spec.health_check, tls=tls is not None),
+        local_traffic_only=spec.external_traffic_policy == "Local",
+        backend_tls=tls,
+        certificates=view.certificates if tls is not None else {},
+    )
+
+
 def connection_frontend(
     view: MemberView, spec: TCPLoadBalancerSpec | GlobalServiceSpec, origin: Origin
 ) -> FrontendSpec:
@@ -533,19 +544,15 @@ def connection_frontend(
     listeners = (Listener(port.port, Protocol(port.protocol), port.name) for port in spec.ports)
     in_order = sorted(listeners, key=lambda listener: (listener.port, listener.protocol))
     ranges = {str(cidr.network) for text in spec.load_balancer_source_ranges if (cidr := parse_cidr(text)) is not None}
-    tls = spec.backend_tls if isinstance(spec, TCPLoadBalancerSpec) else None
     return replace(
         frontend_at_allocation(view, spec, in_order, origin),
-        health_check=check_with(view.behaviour.health_check, spec.health_check, tls=tls is not None),
+        health_check=check_with(view.behaviour.health_check, spec.health_check),
         outlier_detection=spec.outlier_detection,
         source_ranges=tuple(sorted(ranges)),
         affinity=Affinity(spec.session_affinity),
         proxy_protocol=ProxyProtocol(spec.proxy_protocol),
         drain_s=drain_s_of(spec),
         drain_reset=spec.drain_close == "reset",
-        local_traffic_only=isinstance(spec, TCPLoadBalancerSpec) and spec.external_traffic_policy == "Local",
-        backend_tls=tls,
-        certificates=view.certificates if tls is not None and isinstance(view, TCPView) else {},
     )
 
 

@@ -8,8 +8,10 @@ import pytest
 from capi_world import NAMESPACE, World, new_world, ours_on
 
 from fairlead.api.loadbalancer import LOAD_BALANCERS
+from fairlead.api.meta import AnyResource
 from fairlead.capi.reconcile import release_hooks
 from fairlead.errors import NotFound, NotServed
+from fairlead.kube.cluster import Cluster
 from fairlead.kube.config import ClusterConfig
 from tests.scenario.any_api import embedded_api, until
 
@@ -67,6 +69,39 @@ async def test_release_hooks_frees_machines_of_another_cluster(api: ClusterConfi
         await world.stop_capi()
         freed = await release_hooks(world.management, world.user)
         assert sorted(freed) == ["LoadBalancer fleet/api", "Machine fleet/m-1", "Machine fleet/m-2"]
+
+
+@pytest.mark.req("C-50")
+async def test_release_hooks_repeats_writes_that_others_overtake(
+    api: ClusterConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with embedded_api() as management, new_world(api, management=management) as world:
+        await serving(world)
+        await world.stop_capi()
+        overtaken: set[str] = set()
+
+        def overtake(cluster: Cluster) -> None:
+            get = cluster.get
+
+            async def get_and_overtake(resource: AnyResource, namespace: str, name: str) -> object:
+                obj = await get(resource, namespace, name)
+                if name not in overtaken:
+                    overtaken.add(name)
+                    label = {"metadata": {"labels": {"example.com/seen": "yes"}}}
+                    await cluster.merge_patch(resource, namespace, name, label, manager="other")
+                return obj
+
+            monkeypatch.setattr(cluster, "get", get_and_overtake)
+
+        overtake(world.management)
+        overtake(world.user)
+        freed = await release_hooks(world.management, world.user)
+        assert sorted(freed) == ["LoadBalancer fleet/api", "Machine fleet/m-1", "Machine fleet/m-2"]
+        assert overtaken == {"api", "m-1", "m-2"}
+        for name in ("m-1", "m-2"):
+            machine = await world.get_machine(name)
+            assert machine is not None
+            assert ours_on(machine) == []
 
 
 @pytest.mark.req("C-7", "C-57")

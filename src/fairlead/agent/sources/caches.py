@@ -49,7 +49,6 @@ from fairlead.api.names import (
 )
 from fairlead.kube.cache import AnyCache, WatchCache
 from fairlead.kube.cluster import Cluster
-from fairlead.kube.discovery import OptionalCache
 from fairlead.publish.objects import canonical_slice
 from fairlead.publish.publisher import published_load_balancers, published_slices
 
@@ -275,7 +274,7 @@ def lost_kinds(caches: Sequence[AnyCache]) -> list[str]:
     return reasons + [
         f"{cache.cluster.name} no longer serves {cache.resource.full_name}; what was published for them stays."
         for cache in caches
-        if isinstance(cache, OptionalCache) and len(cache) and not cache.served
+        if len(cache) and not cache.served
     ]
 
 

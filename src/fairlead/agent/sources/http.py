@@ -611,11 +611,18 @@ def _provider_of(wanted: _Provider) -> JWTProvider:
 def keys_tls(uri: str) -> BackendTls | None:
     """Return the TLS settings for reading keys at a URI: verified by host name and the system's authorities.
 
-    None for a URI with scheme ``http``, or with an IP address, which has no name to verify.
+    None for a URI with scheme ``http``.
+
+    Raises:
+        ValueError: the URI has an IP address, which has no name to verify.
     """
     parts = urlsplit(uri)
+    if parts.scheme != "https":
+        return None
     host = (parts.hostname or "").rstrip(".")
-    return BackendTls(host, system_ca=True) if parts.scheme == "https" and family_of(host) is None else None
+    if family_of(host) is not None:
+        raise ValueError(f"{uri} has an IP address, but certificates are verified by host name; use the host name")
+    return BackendTls(host, system_ca=True)
 
 
 def _keys_problem(jwks: str) -> str:

@@ -74,6 +74,7 @@ _COUNT_S = 1.0
 _ANSWER_S = 5.0
 #: The longest time between two attempts to close connections that could not be closed.
 _AGAIN_S = 60.0
+#: After this many failed attempts, the connections are left to the target and the client.
 _MOST_ATTEMPTS = 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PIDFD_GETFD = 438

@@ -197,7 +197,7 @@ class _Zone:
             self._as_read(key, {key})
         elif mine in marks or change.registered:
             self._drop_values(change.key, {change.value})
-            # Another hub may mark it at the same time, as the value is there already.
+            # Another hub may mark the value at the same time, without adding it again.
             self._as_read(change.key, {key})
 
     def edits(self) -> tuple[Edit, ...]:
@@ -277,7 +277,9 @@ class _Zone:
                 )
         for type_, (values, mine) in ours.items():
             if values:
-                self._drop_values(RRKey(change.host, type_), values)
+                key = RRKey(change.host, type_)
+                self._drop_values(key, values)
+                self._as_read(key, {mark_key(change.host, type_)})
                 at = replace(change, type=type_)
                 self._drop_marks(at, {mark for mark in mine if mark.value != marked(change.value) or type_ != CNAME})
         return ""

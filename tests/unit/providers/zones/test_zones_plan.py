@@ -215,6 +215,13 @@ def test_the_last_owner_of_a_value_removes_it_only_while_no_other_marks_it():
     assert planned.edits[0].as_read == {mark_key(HOST, "A")}
 
 
+@pytest.mark.req("MC-21")
+def test_records_are_exchanged_for_a_cname_only_while_no_other_hub_marks_them():
+    there = {**records("A", "192.0.2.1"), **marks("A", "192.0.2.1")}
+    edits = plan_records([change("other.example.", "CNAME", ours=OURS)], there).edits
+    assert {edit.as_read for edit in edits if edit.key == RRKey(HOST, "A")} == {frozenset({mark_key(HOST, "A")})}
+
+
 @pytest.mark.req("MC-22")
 def test_addresses_of_an_expired_hub_go_only_next_to_a_healthy_one():
     assert brief(plan_records([shared(expired="hub-2")], both())) == ["-A 192.0.2.9", "-TXT mark 192.0.2.9"]

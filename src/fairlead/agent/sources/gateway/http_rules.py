@@ -538,11 +538,14 @@ class BackendRefs:
     def resolve_keys(self, service: str, port: int, provider: JWTProvider) -> str:
         """Return the name of the backend with the keys of an issuer, empty if there is none."""
         name = self.resolve(RouteBackendRef(name=service, port=port), spoken="HTTP1")
-        if not name or not provider.uri.startswith("https:") or self.backends[name].tls is not None:
+        if not name or self.backends[name].tls is not None:
             return name
-        if (tls := keys_tls(provider.uri)) is None:
-            sentence = f"{provider.uri} has an address, which no certificate is verified by: use the name of the host"
-            return self._no("UnsupportedProtocol", sentence)
+        try:
+            tls = keys_tls(provider.uri)
+        except ValueError as error:
+            return self._no("UnsupportedProtocol", str(error))
+        if tls is None:
+            return name
         verified = msgspec.structs.replace(self.backends[name], name=f"{name}/keys/{tls.server_name}", tls=tls)
         self.backends[verified.name] = verified
         return verified.name

@@ -341,7 +341,7 @@ class GatewayReports:
             }
         names = {published.spec.load_balancer: published.status.names for published in self._http.routes_of(key)}
         status = route_status(plan, route, now=self._gateways.now(), refused=refused, names=names)
-        await writer.replace(route, route.status, status)
+        await writer.replace(route, route.status, status, foreign=_is_foreign)
         ours = (parent for parent in status.parents or () if parent.controller_name == GATEWAY_CONTROLLER)
         bad = [condition for parent in ours for condition in parent.conditions or () if condition.status == "False"]
         # Refused or unresolved parts of a load balancer are named in its own conditions.
@@ -366,7 +366,7 @@ class GatewayReports:
 
     async def _policy(self, policy: BackendTLSPolicy) -> None:
         status = self._planned.policies.status_of(policy, self._planned.gateways_to, self._gateways.now())
-        await self._policies.replace(policy, policy.status, status)
+        await self._policies.replace(policy, policy.status, status, foreign=_is_foreign)
 
     async def _apply(self, writer: MemberStatusWriter[T], obj: T, old: Wire, new: Wire) -> None:
         if of_ours(old) != of_ours(new):
@@ -414,6 +414,11 @@ class GatewayReports:
             parts = hub.status.refused if hub is not None else ()
             refused[name] = [part for part in parts if part.name == route_name(key, name)]
         return refused
+
+
+def _is_foreign(entry: JSONObject) -> bool:
+    """Return whether an entry in the status of a route or policy belongs to another controller."""
+    return entry.get("controllerName") != GATEWAY_CONTROLLER
 
 
 def _counts(status: GatewayStatus | ListenerSetStatus) -> dict[str, int]:

@@ -372,12 +372,10 @@ class _Translation:
 
     def _keys_backend(self, service: str, port: int, provider: JWTProvider) -> str:
         """Return the name of the backend with the keys of an issuer, empty if there is none."""
-        tls = keys_tls(provider.uri)
-        if tls is None and provider.uri.startswith("https:"):
-            self._problems[
-                f"annotation {ANNOTATION_JWT}: {provider.uri} has an address, which no certificate is verified by: use "
-                "the name of the host"
-            ] = None
+        try:
+            tls = keys_tls(provider.uri)
+        except ValueError as error:
+            self._problems[f"annotation {ANNOTATION_JWT}: {error}"] = None
             return ""
         return self._backend(IngressBackend(service=IngressService(service, IngressPort(number=port))), tls)
 

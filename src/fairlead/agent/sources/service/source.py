@@ -71,7 +71,7 @@ from fairlead.publish.objects import (
     plan_removal,
     plan_slices,
 )
-from fairlead.publish.publisher import Publisher, slices_of_nodes
+from fairlead.publish.publisher import BY_CERTIFICATE, Publisher, slices_of_nodes
 
 SERVICE, NODE = "Service", "Node"
 #: The key of all nodes, which are published together.
@@ -411,11 +411,9 @@ class ServiceSource(Source):
 
     def needs_secret(self, namespace: str, name: str) -> bool:
         """Return whether a Service names this Secret for TLS towards its backends, or its last valid version does."""
-        if self._caches.services.indexed(BY_SECRET, (namespace, name)):
-            return True
         copy = certificate_name(namespace, name)
-        published = self._caches.load_balancers.values()
-        return any(copy == reference.name for each in published for reference in each.spec.certificates)
+        users = self._caches.services.indexed(BY_SECRET, (namespace, name))
+        return bool(users or self._caches.load_balancers.indexed(BY_CERTIFICATE, copy))
 
     def requests(self, name: str) -> Iterable[CertificateRequest]:
         """Return nothing: Services request no certificates."""
